@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tessera.compiler.ir.core import Block, Region, Value
@@ -124,6 +124,7 @@ class Writer:
 
 @settings(max_examples=100)
 @given(steps, st.integers(0, 9))
+@example([("load", 1, 9)], 0)  # the second half of a tile lies where the first half is stored
 def test_memory_is_read_and_written_in_the_programs_order(program: list[Any], seed: int) -> None:
     def body(t: LineBuilder, x: Value, y: Value) -> None:
         w = Writer(t, [x, y])

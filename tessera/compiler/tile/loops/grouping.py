@@ -86,8 +86,10 @@ class LoopGrouping:
         else:
             self.done.add(root.op.result if root.op is not None and root.op.results else root.value)
         at = self._place(root, earliest)
+        # what is kept because its memory changes, at other places than it is read, is read in full before that
+        whole = root.op is None and root.value.op is not None and root.value.op.name in READS
         for memory in {p.memory(x.op.operands[0]) for x in leaves if x.op is not None and x.op.name in READS}:
-            self.last_reader[memory] = max(self.last_reader.get(memory, 0), at)
+            self.last_reader[memory] = max(self.last_reader.get(memory, 0), at + whole)
         self.roots.append(root)
         self.nest_of[root] = at
         if root.op is None or root.op.results:

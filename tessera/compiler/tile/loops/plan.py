@@ -13,9 +13,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from tessera.compiler.ir.core import Block, Op, Value
+from tessera.compiler.ir.types import ViewType
 from tessera.compiler.tile.loops.axes import ELEMENTWISE, LAZY, AxisId, Spaces, moves, operand_coords, shape_of
 from tessera.compiler.tile.loops.grouping import Dependences, LoopGrouping
-from tessera.compiler.tile.loops.stages import READS, STORES, LoopGroup, Nest, Root, Stage, touched, unit_axes
+from tessera.compiler.tile.loops.stages import (
+    READS,
+    STORES,
+    LoopGroup,
+    Nest,
+    Root,
+    Stage,
+    known_index,
+    step_of,
+    touched,
+    unit_axes,
+)
 from tessera.language.dims import Dim
 from tessera.language.scalars import TABLE
 
@@ -27,6 +39,8 @@ BUSY, KEEP_BESIDE = 16, 3
 REGION_COST = 8
 """the same for a value that is used in a loop or a branch of the kernel's text"""
 COST = {"add": 1, "sub": 1, "mul": 1, "div": 6, "sqrt": 6, "rsqrt": 10, "where": 1}
+SHORT = 4
+"""elements of a last axis up to which lanes rather run along the one before it"""
 LONG_LINE = 16
 """elements of a line from which on what is read once for all of them costs next to nothing"""
 
@@ -263,6 +277,10 @@ class Planner:
     def _choose_vectors(self, group: LoopGroup) -> None:
         outer = set(group.outer)
         best = {n: max(n.classes, key=self._votes(n).__getitem__, default=None) for n in group.nests}
+        if len(group.nests) == 1 and (across := self._across_short(nest := group.nests[0], best[nest])) is not None:
+            nest.vector, nest.short = across, best[nest]
+            group.outer = [c for c in group.outer if c not in (nest.vector, nest.short)]
+            return
         deep = [n for n in group.nests if not set(n.classes) <= outer]
         removed = {best[n] for n in deep} & outer
         if not deep and outer:
@@ -273,6 +291,47 @@ class Planner:
             if free:
                 votes = self._votes(nest)
                 nest.vector = max(free, key=lambda c: (votes[c], free.index(c)))
+
+    def _across_short(self, nest: Nest, last: AxisId) -> AxisId:
+        """The axis along which lanes run where all that a nest stores are rows of few elements, one behind the other in
+        memory: the one before the last, if it is long."""
+        count = self.extents.get(last) if last is not None else None
+        if not isinstance(count, int) or not 1 < count <= SHORT or nest.also:
+            return None
+        rows: set[AxisId] = set()
+        for root in nest.roots:
+            op, classes = root.op, root.classes
+            if op is None or op.name != "tile.store" or op.attrs.get("masked") or classes[-1] != last:
+                return None
+            view, before = op.operands[0], len(classes) - 2
+            rows.add(classes[before])
+            assert isinstance(view.type, ViewType)
+            if (
+                view.type.dtype.is_complex
+                or (step_of(view, before), step_of(view, before + 1)) != (count, 1)
+                or known_index(op.operands[-1]) != 0
+            ):
+                return None
+        (row,) = rows if len(rows) == 1 else (None,)
+        long = row is not None and (not isinstance(n := self.extents[row], int) or n >= LONG_LINE)
+        return row if long and self._reads_alone(nest) else None
+
+    def _reads_alone(self, nest: Nest) -> bool:
+        """Whether all that a nest reads are plain loads of memory that it does not write, and scratch memory."""
+        written = {self.memory(root.op.operands[0]) for root in nest.roots if root.op is not None}
+        stack, seen = [root.value for root in nest.roots], set[Value]()
+        while stack:
+            v = stack.pop()
+            op = v.op
+            if v in seen or op is None or v in self.kept or op.name not in LAZY:
+                continue
+            seen.add(v)
+            if op.name == "tile.gather" or (op.name in READS and op.attrs.get("masked")):
+                return False
+            if op.name == "tile.load" and self.memory(op.operands[0]) in written:
+                return False
+            stack += op.operands
+        return True
 
     # -- work shared by several nests --------------------------------------------------------------------------------
     def _keep_shared_work(self) -> None:

@@ -10,6 +10,7 @@ from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import ViewType
 from tessera.compiler.tile.loops.axes import LAZY, AxisId, shape_of
 from tessera.immutable import mutable
+from tessera.language.dims import Dim, prod
 
 STORES = ("tile.store", "tile.scatter", "tile.store_shared")
 READS = ("tile.load", "tile.gather", "tile.load_shared")
@@ -38,13 +39,15 @@ class Root:
 
 @mutable(eq=False)
 class Nest:
-    """Loops over `classes` that compute `roots`, in order; `also`: values kept on the way; `vector` runs in lanes."""
+    """Loops over `classes` that compute `roots`, in order; `also`: values kept on the way; `vector` runs in lanes, and
+    `short`, a last axis of few elements, in each step."""
 
     classes: list[int]
     roots: list[Root]
     reduced: AxisId = None
     also: list[Value] = field(default_factory=list[Value])
     vector: AxisId = None
+    short: AxisId = None
 
 
 @mutable(eq=False)
@@ -76,6 +79,14 @@ def unit_axes(view: Value) -> list[int]:
         inner = [i for i, d in enumerate(t.shape) if d != 1]
         return [inner[-1] if inner else t.rank - 1] if t.rank else []
     return [i for i, s in enumerate(t.strides) if s == 1]
+
+
+def step_of(view: Value, axis: int) -> Dim | None:
+    """How many elements lie from one to the next along an axis of a view; None where its type does not say."""
+    t = view.type
+    if not isinstance(t, ViewType) or (t.strides is None and view.op is not None):
+        return None
+    return prod(t.shape[axis + 1 :]) if t.strides is None else t.strides[axis]
 
 
 def known_index(v: Value) -> int | None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.values import Val
+
+FEW = 8
+"""vectors of which any power of two and any odd number is woven in registers"""
 
 
 def transpose(fn: LLVMFunction, rows: list[Val]) -> list[Val]:
@@ -49,11 +54,54 @@ def interleaved(fn: LLVMFunction, rows: list[Val], size: int) -> list[Val]:
 
 
 def woven(fn: LLVMFunction, rows: list[Val]) -> list[Val]:
-    """The first lanes of all vectors, then the second ones, and so on, in as many vectors: a power of two of them."""
-    if len(rows) == 1:
+    """The first lanes of all vectors, then the second ones, and so on, in as many vectors (see `weavable`)."""
+    n, count, out = rows[0].ty.lanes, len(rows), list[Val]()
+    if count == 1:
         return rows
-    n, out = rows[0].ty.lanes, list[Val]()
+    if count % 2:
+        order = [[pow(count, -1, n) * (p - k) % n for p in range(n)] for k in range(count)]
+        moved = [fn.shuffle(row, None, order[k]) for k, row in enumerate(rows)]
+        return [picked(fn, moved, [((j * n + p) % count, p) for p in range(n)]) for j in range(count)]
     for even, odd in zip(woven(fn, rows[::2]), woven(fn, rows[1::2]), strict=True):
         for start in (0, n // 2):
             out.append(fn.shuffle(even, odd, [start + i // 2 + i % 2 * n for i in range(n)]))
     return out
+
+
+def apart(fn: LLVMFunction, rows: list[Val]) -> list[Val]:
+    """The other way round, for as many vectors as `weavable` takes: of what lies one behind the other, the first of
+    each group of `len(rows)` neighbours, then the second ones, and so on."""
+    n, count = rows[0].ty.lanes, len(rows)
+    if count == 1:
+        return rows
+    if count % 2 == 0:
+        pairs = list(zip(rows[::2], rows[1::2], strict=True))
+        even, odd = ([fn.shuffle(a, b, range(k, 2 * n, 2)) for a, b in pairs] for k in (0, 1))
+        return [v for both in zip(apart(fn, even), apart(fn, odd), strict=True) for v in both]
+    return [picked(fn, rows, [divmod(i * count + k, n) for i in range(n)]) for k in range(count)]
+
+
+def picked(fn: LLVMFunction, rows: Sequence[Val], places: Sequence[tuple[int, int]]) -> Val:
+    """A vector of the lanes that `places` name by vector and lane. Where no two are at one place of their vectors,
+    they stay there until all are in one vector, which takes the least; else they move one vector after the other."""
+    n, found = len(places), rows[0]
+    stay = len({lane for _, lane in places}) == n
+    for j, row in enumerate(rows[1:], 1):
+        if stay:
+            mine = {lane for owner, lane in places if owner == j}
+            found = fn.shuffle(found, row, [n + i if i in mine else i for i in range(n)])
+        else:
+            before = [i if j > 1 else lane for i, (_, lane) in enumerate(places)]
+            found = fn.shuffle(
+                found, row, [n + lane if owner == j else before[i] if owner < j else -1
+                             for i, (owner, lane) in enumerate(places)],
+            )  # fmt: skip
+    return fn.shuffle(found, None, [lane for _, lane in places]) if stay else found
+
+
+def weavable(count: int, lanes: int) -> bool:
+    """Whether so many vectors are woven, and taken apart, in registers: a power of two of them, or a small odd number,
+    of which each leaves the others' places free."""
+    if lanes < 2 or lanes & (lanes - 1) or count < 2:
+        return False
+    return count <= max(lanes, FEW) if count & (count - 1) == 0 else count % 2 == 1 and count < FEW

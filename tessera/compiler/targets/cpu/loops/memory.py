@@ -18,10 +18,13 @@ from tessera.compiler.targets.cpu.elementary.convert import (
 )
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
-from tessera.compiler.targets.cpu.llvm.transpose import interleaved, transpose, woven
+from tessera.compiler.targets.cpu.llvm.transpose import apart, interleaved, picked, transpose, weavable, woven
 from tessera.compiler.targets.cpu.llvm.values import I1, I32, I64, PTR, Index, Ty, Val, const
 from tessera.immutable import immutable
 from tessera.language.dtypes import DType, f32
+
+NEAR = 8
+"""elements between lanes up to which whole vectors are loaded, rather than each lane alone"""
 
 
 @immutable
@@ -118,8 +121,9 @@ class ElementMemory:
         if lanes > 1 and step == -1 and mask is None:
             first = self.fn.gep(p, 1 - lanes, memory_element(d))
             return self._reversed(self.load(first, d, 1, lanes, None, fill, pure=pure), lanes)
-        if lanes > 2 and step == 2 and mask is None and not d.is_complex:
-            return unpack(self._every_second(p, storage_type(d, lanes), d, pure), d, self.vm)
+        if mask is None and self.near(step, lanes, d):
+            assert isinstance(step, int)
+            return unpack(self._every(step, p, storage_type(d, lanes), d, pure), d, self.vm)
         if lanes > 1 and step != 1:
             return self.gather(self.spread(p, d, step, lanes), d, mask, fill)
         t = storage_type(d, lanes)
@@ -164,12 +168,24 @@ class ElementMemory:
             return [Pair(re, im) for re, im in zip(found[::2], found[1::2], strict=True)]
         return [unpack(x, d, self.vm) for x in found]
 
-    def _every_second(self, p: Val, t: Ty, d: DType, pure: bool) -> Val:
-        """From two vectors, of which the second ends with the last element wanted: no other memory is touched."""
+    @staticmethod
+    def near(step: Index, lanes: int, d: DType) -> bool:
+        """Whether lanes are so near to each other that fewer vectors than lanes hold all of them."""
+        return isinstance(step, int) and 1 < step < min(lanes, NEAR + 1) and not d.is_complex
+
+    def _every(self, step: int, p: Val, t: Ty, d: DType, pure: bool) -> Val:
+        """From as many vectors, of which the last one ends with the last element wanted: no other memory is touched."""
         n = t.lanes
-        near = self._plain(p, t, d, pure)
-        far = self._plain(self.fn.gep(p, n - 1, memory_element(d)), t, d, pure)
-        return self.fn.shuffle(near, far, [2 * i if 2 * i < n else 2 * i + 1 for i in range(n)])
+        rows = [self._plain(self.fn.gep(p, j * (n - 1), memory_element(d)), t, d, pure) for j in range(step)]
+        owners = [min(i * step // (n - 1), step - 1) for i in range(n)]
+        return picked(self.fn, rows, [(j, i * step - j * (n - 1)) for i, j in enumerate(owners)])
+
+    def load_apart(self, count: int, p: Val, d: DType, lanes: int) -> list[Val]:
+        """From p on, of each `count` neighbours the first ones, the second ones, and so on, as storage values of memory
+        that does not change."""
+        t = storage_type(d, lanes)
+        rows = [self.fn.load_pure(self.fn.gep(p, j * lanes, memory_element(d)), t, _align(d)) for j in range(count)]
+        return apart(self.fn, rows)
 
     def _reversed(self, x: Elem, lanes: int) -> Elem:
         order = range(lanes - 1, -1, -1)
@@ -236,7 +252,7 @@ class ElementMemory:
         each element is transposed in registers. Their number is one of those that `weaves` takes."""
         fn, rows = self.fn, self._parts(xs, d, lanes)
         count, part = len(rows), storage_type(d, 1).scalar.elem
-        if count >= lanes:
+        if count % lanes == 0 and rows[0].ty.bits >= 32:
             for k in range(0, count, lanes):
                 for i, row in enumerate(transpose(fn, rows[k : k + lanes])):
                     fn.store(row, fn.gep(p, i * count + k, part), _align(d))
@@ -264,8 +280,8 @@ class ElementMemory:
     def weaves(count: int, d: DType, lanes: int) -> bool:
         """Whether `store_woven` takes so many vectors."""
         parts = count * 2 if d.is_complex else count
-        plain = d.is_complex or (d.is_float and d.bits >= 32)
-        return plain and parts > 1 and parts & (parts - 1) == 0 and (parts % lanes == 0 or lanes % parts == 0)
+        wide = (d.is_complex or (d.is_float and d.bits >= 32)) and parts % lanes == 0 and parts & (parts - 1) == 0
+        return wide or weavable(parts, lanes)
 
     def scatter(self, x: Elem, pointers: Val, d: DType, mask: Val | None) -> None:
         self._scatter(pack(widen(x, pointers.ty.lanes, self.fn), d, self.vm), pointers, d, mask)

@@ -33,7 +33,7 @@ class Turned:
     def of(body: NestBody) -> Turned | None:
         """The nest as one to be transposed; None where nothing is read across."""
         nest, vector = body.nest, body.nest.vector
-        if vector is None or body.reductions or nest.also or len(nest.classes) < 2:
+        if vector is None or body.reductions or nest.also or len(nest.classes) < 2 or nest.short is not None:
             return None
         lanes = body.lanes(vector)
         found: dict[int, list[tuple[Value, Coords]]] = {}

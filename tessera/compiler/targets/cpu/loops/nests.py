@@ -13,6 +13,7 @@ from tessera.compiler.targets.cpu.loops.memory import Cell, Coord
 from tessera.compiler.targets.cpu.loops.nest_across import Across, SerialNest
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
 from tessera.compiler.targets.cpu.loops.nest_inner import Along
+from tessera.compiler.targets.cpu.loops.nest_short import Short
 from tessera.compiler.targets.cpu.loops.nest_transposed import Turned
 from tessera.compiler.targets.cpu.loops.reuse import replaced
 from tessera.compiler.targets.cpu.loops.rows import rows_at_a_time
@@ -81,11 +82,14 @@ class NestWriter:
         floor, ev.mem.floor = ev.mem.floor, self.fn.depth
         ev.fresh = set(nest.also)
         vector = nest.vector if nest.vector is not None and self._has_lanes(nest.vector) else None
-        alone = [c for c in body.inner if c not in (vector, nest.reduced) and (turned is None or c != turned.along)]
+        together = (vector, nest.reduced, nest.short, turned.along if turned is not None else None)
+        alone = [c for c in body.inner if c not in together]
         env, within = dict(ev.env), dict(ev.within)
         with self.opened([(c, self.extent(c, [nest])) for c in alone]):
             if turned is not None:
                 turned.write()
+            elif vector is not None and nest.short is not None:
+                Short(body, nest.short, self.plan.extents[nest.short]).write(vector)
             elif vector is None:
                 SerialNest(body).write()
             elif nest.reduced is None or nest.reduced == vector:
