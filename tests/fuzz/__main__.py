@@ -9,6 +9,7 @@ from tests.fuzz import levels as levels  # targets that every fuzzer may be give
 
 FUZZERS = {
     "arguments": "tests.fuzz.arguments",
+    "backwards": "tests.fuzz.backwards",
     "blocks": "tests.fuzz.blocks",
     "certificates": "tests.fuzz.certificates",
     "faults": "tests.fuzz.faults",

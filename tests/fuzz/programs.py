@@ -502,6 +502,51 @@ def for_loop(w: Writer) -> list[str]:
     return kept(w, [f"for {i} in {counts}:", *lines], target)
 
 
+def several(w: Writer) -> list[str]:
+    """Names of two or three tensors of one type; some are made for it, as other names of the same values too."""
+    states = [w.tensor(lambda v: v.value.size > 0)]
+    first = w[states[0]]
+    others = [n for n in w.tensors(lambda v: v.kind is first.kind and v.shape == first.shape) if n != states[0]]
+    while len(states) < w.r.choice([2, 3]):
+        if others and w.r.random() < 0.6:
+            states.append(others.pop(w.r.randrange(len(others))))
+        else:
+            made = w.r.choice(["{}", "{}[::-1]", "{} * {}"] if first.shape else ["{}", "{} * {}"])
+            states.append(f"v{next(w.names)}")
+            w.add([f"{states[-1]} = {made.format(states[0], states[0])}"])
+    return states
+
+
+def exchange(w: Writer, states: list[str]) -> str:
+    """States that change places, stay, follow one another or are computed from each other, all at once."""
+    pick = [*states, *(f"{a} {w.r.choice('+-*')} {b}" for a, b in [w.r.choices(states, k=2)]), f"{states[0]}"]
+    turned = [states[1:] + states[:1], states[::-1], w.r.choices(pick, k=len(states)), [*states[1:], pick[-2]]]
+    return f"{', '.join(states)} = {', '.join(w.r.choice(turned))}"
+
+
+@rule(3, CONTROL)
+def states_change_places(w: Writer) -> list[str]:
+    """A loop or a branch of several states, which ends early at times."""
+    states, i, n = several(w), f"i{next(w.names)}", w.r.randint(0, 4)
+    kind = w.r.choice(["ts.range", "ts.range", "range", "while", "if"])
+    more = counted(w, i, 5) if kind not in ("while", "if") else lambda inner: None
+    lines = cut(w, body(w, w.r.choice(states), more)) if w.r.random() < 0.4 else []
+    lines.insert(w.r.choice([0, len(lines)]), f"    {exchange(w, states)}")
+    if kind in ("ts.range", "while") and w.r.random() < 0.4:
+        lines[(at := w.r.choice([0, len(lines)])) : at] = [f"    if {condition(w)}:", "        break"]
+    if kind in ("ts.range", "range") and w.r.random() < 0.3:
+        lines[:0] = [f"    if {condition(w)}:", "        continue"]
+    head = [f"for {i} in {kind}({n}):"]
+    if kind == "if":
+        head = [f"if {condition(w)}:"]
+        lines += ["else:", f"    {exchange(w, states)}"] if w.r.random() < 0.5 else []
+    elif kind == "while":
+        head = [f"{i} = ts.full((), 0, dtype=ts.int64)", f"while {i} < {n}:", f"    {i} = {i} + 1"]
+    for state in states:
+        kept(w, [*head, *lines], state)
+    return [*head, *lines]
+
+
 # Whole programs
 
 

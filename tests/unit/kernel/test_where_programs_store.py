@@ -58,10 +58,21 @@ def gated_rows(x: Tensor["T", "2*D", ts.f32]) -> Tensor["T", "D", ts.f32]:
     return y
 
 
+def gated_blocks(x: Tensor["T", "2*D", ts.f32]) -> Tensor["T", "D", ts.f32]:
+    gate = x[tile_t : tile_t + 4, tile_d : tile_d + 4]
+    return ts.tile.silu(gate) * x[tile_t : tile_t + 4, D + tile_d : D + tile_d + 4]
+
+
+def gated_steps(x: Tensor["T", "2*D", ts.f32]) -> Tensor["T", "D", ts.f32]:
+    for j in ts.tile.range(0, D, 4):
+        y = ts.tile.silu(x[tile_t : tile_t + 4, j : j + 4]) * x[tile_t : tile_t + 4, D + j : D + j + 4]
+    return y
+
+
 @TARGETS
 def test_a_result_has_the_dims_that_its_annotation_names(target: str) -> None:
     assert codes(twice, normal(3, 4)) == codes(turned, normal(3, 4)) == ["TS403"]
-    for kernel, shape in ((gated, (2, 3, 14)), (gated_rows, (9, 14))):
+    for kernel, shape in ((gated, (2, 3, 14)), (gated_rows, (9, 14)), (gated_blocks, (9, 14)), (gated_steps, (9, 14))):
         x = normal(*shape)
         wanted = x[..., :7] / (1 + np.exp(-x[..., :7])) * x[..., 7:]
         np.testing.assert_allclose(run(kernel, x, target=target), wanted, rtol=1e-5)

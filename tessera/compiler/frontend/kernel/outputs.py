@@ -149,6 +149,9 @@ def _lies_along(k: KernelState, axis: Axis, size: Dim, extent: Dim) -> bool:
     origin = axis.origin
     if isinstance(origin, Coordinate) and not origin.walks and isinstance(axis.size, Expr) and axis.size == extent:
         return not _nameless(extent)  # 0:D of an axis of 2*D: all of one of D
+    own = k.coordinates.at(str(origin.offset)) if isinstance(origin, Coordinate) else None
+    if own is not None and own.extent == extent:
+        return True  # of an axis of 2*N a part, where `tile_n` walks N
     if origin is None:
         return axis.size == extent or (_nameless(extent) and size == k.tiles.known(extent))
     end = origin if not isinstance(origin, Coordinate) else origin.extent
