@@ -4,7 +4,7 @@
 
 A program of `fusion` gets arrays without gaps, then the same values in odd places: turned, stepped through, backwards,
 stretched by strides of 0, off their alignment, in fields of records, read-only, in other libraries. Kernels store
-through such views, and what lies between their elements stays what it was.
+through such views, and what lies between their elements stays what it was; and they get one array twice.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from tests.fuzz.functions import Fault, function, script, threads
 from tests.fuzz.fusion import difference, equal, program, reason
 
 FILL = 0xA5
+REFUSED = ("TS204", "TS418", "TS419", "TS403")
+"""kernels that are none: a row alone has no first axis"""
 
 
 def between(r: random.Random, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -111,6 +113,7 @@ def check(seed: int, targets: tuple[str, ...]) -> list[str]:
                 for _ in range(4):
                     placed(r, p, f, target, values, wanted)
                 refused += stored(r, target)
+                refused += shared(r, target)
     return refused
 
 
@@ -185,6 +188,58 @@ def stored(r: random.Random, target: str) -> list[str]:
     for (v, memory), want, before in zip(views, wanted, around, strict=True):
         assert np.array_equal(v, want), f"{told}\n{v}\nnot {want}"
         assert np.array_equal(_around(v, memory), before), f"{told}: stores beside its elements"
+    return []
+
+
+# Kernels whose parameters share memory
+
+FORMS = (  # what is loaded, and where it is stored
+    ("for i in ts.tile.range(0, M, {b}):", "x[i : i + {b}, :]", "y[i : i + {b}, :]", "v[:]"),
+    ("if True:", "x[tile_m : tile_m + {b}, tile_n : tile_n + {c}]",
+     "y[tile_m : tile_m + {b}, tile_n : tile_n + {c}]", "v[tile_n : tile_n + {c}]"),
+    ("if True:", "x[ts.tile.program_id(), :]", "y[ts.tile.program_id(), :]", "v[:]"),
+    ("if True:", "x[tile_m : tile_m + {b}, :]", "y[tile_m : tile_m + {b}, :]", "v[:]"),
+    ("for j in ts.tile.range(0, N, {c}):", "x[:, j : j + {c}]", "y[:, j : j + {c}]", "v[j : j + {c}]"),
+)  # fmt: skip
+STEPS = (
+    "t + v0", "t * 2", "ts.tile.maximum(t, v0)", "t - ts.tile.sum(t, axis=-1, keepdim=True)", "ts.tile.abs(t) * v0",
+    "t * ts.tile.max(t, axis=-1, keepdim=True)", "ts.tile.flip(t, axis=-1)", "ts.tile.cumsum(t, axis=-1)",
+    "t - ts.tile.max(t)", "ts.tile.sort(t, axis=-1)", "ts.tile.where(t > 1, t, v0)", "t - ts.tile.sum(t, axis=0)",
+    "t + ts.tile.flip(t, axis=-1)", "ts.tile.flip(t, axis=0)", "ts.tile.cumsum(t, axis=0) + t",
+)  # fmt: skip
+
+
+def shared(r: random.Random, target: str) -> list[str]:
+    """A kernel that gets one array, or arrays that overlap, for what it reads and what it stores to: it is refused, or
+    does what it does to arrays apart."""
+    head, load, place, beside = r.choice(FORMS)
+    sizes = {"b": r.choice([1, 2, 4, 8]), "c": r.choice([4, 8, 16])}
+    body = [f"v0 = {beside}", f"t = {load}", *(f"t = {s}" for s in r.choices(STEPS, k=r.randint(1, 3)))]
+    stores = [f"{place} = t", f"if t > 0:\n            {place} = t", f"{place} += t", f"{place} = t + {load}"]
+    body.append(r.choices(stores, [6, 1, 1, 1])[0])
+    lines = [head, *("    " + line for line in body)]
+    parameters = 'x: Tensor["M", "N", ts.f32], v: Tensor["N", ts.f32], y: Tensor["M", "N", ts.f32]'
+    text = f"import tessera as ts\nfrom tessera import Tensor\n\n\n@ts.kernel\ndef f({parameters}):\n"
+    text += "".join(f"    {line}\n" for line in lines).format(**sizes)
+    f = seeded.kernel(text, f"shared{r.randrange(10**9)}.py")
+    m, n = r.choice([1, 3, 8, 17, 60]), r.choice([1, 5, 16, 33, 300, 5000])
+    g = np.random.default_rng(r.randrange(1000))
+    memory, v = g.integers(-4, 5, 2 * m * n).astype(np.float32), g.integers(-4, 5, n).astype(np.float32)
+    apart = r.choice([0, 0, 0, n, 1, m * n - 1, m * n])
+    x, y = memory[: m * n].reshape(m, n), memory[apart : apart + m * n].reshape(m, n)
+    told = f"{m} by {n}, {apart} elements apart, on {target}\n{text}"
+    try:
+        wanted = y.copy()
+        with threads(1):
+            f(x.copy(), v, wanted)
+        with threads(r.choice([1, 2])):
+            f(x, v, y)
+    except ts.TesseraError as e:
+        code = reason(e)[:5]
+        assert code in REFUSED or (code == "TS507" and apart < m * n), f"{told}{reason(e)}"
+        return [code]
+    assert apart in (0, m * n), f"{told}arrays that overlap are taken"
+    assert np.array_equal(y, wanted, equal_nan=True), f"{told}{y}\nnot {wanted}"
     return []
 
 

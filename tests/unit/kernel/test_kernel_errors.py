@@ -316,6 +316,15 @@ def shape_grows_in_a_loop(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N",
     y[tile_m:tile_m+8, 0:8] = total
 
 
+@wrong("TS212", "for k in ts.tile.range_k(0, N, 8)", "add ts.tile.sum(ts.tile.where(mask, value, 0)) outside")
+def one_number_under_a_mask(x: ts.Tensor["N", ts.f32], y: ts.Tensor["P", ts.f32]):
+    total = ts.tile.zeros(())
+    for k in ts.tile.range_k(0, N, 8):
+        if x[k:k+8] > 0:
+            total += ts.tile.sum(x[k:k+8])
+    y[ts.tile.program_id()] = total
+
+
 @wrong("TS212", "for k in ts.tile.range_k(0, N, 8)", "ts.tile.mma(a, b, acc) adds to acc in its dtype")
 def sum_of_integers_is_wide(x: ts.Tensor["M", "N", ts.int8], y: ts.Tensor["M", "M", ts.int32]):
     acc = ts.tile.zeros((8, 8), ts.int32)

@@ -465,7 +465,7 @@ class Carried:
             notes.append(Note(f"{value.type.pretty()} here", value.op.span))
         after = value.type.pretty() if value is not None else type_name(now)
         message = f"{name!r} is {first.type.pretty()} before the loop and {after} after an iteration"
-        if value is not None and (advice := _of_dtypes(first.type, value)):
+        if value is not None and (advice := _advice(first.type, value)):
             message = f"{message}; {advice}"
         self.ev.error("TS212", message, self.ev.header(self.node), notes=notes)
 
@@ -512,9 +512,12 @@ def _carriable(ev: Evaluator, value: Any) -> bool:
     return ev.layer.owns(value) or isinstance(value, NUMBERS)
 
 
-def _of_dtypes(before: Type, after: Value) -> str:
-    """How a carried value keeps its dtype, where nothing else differs."""
+def _advice(before: Type, after: Value) -> str:
+    """How a carried value keeps its dtype where nothing else differs, or stays one number under a mask."""
     shapes = getattr(before, "shape", None), getattr(after.type, "shape", ())
+    if shapes[0] == () and after.op is not None and after.op.name == "tile.where":
+        summed = "ts.tile.sum(ts.tile.where(mask, value, 0))"
+        return f"under a mask each lane has a value of its own; for one of all lanes, add {summed} outside of the mask"
     if shapes[0] != shapes[1] or type(before) is not type(after.type):
         return ""
     dtype: Any = getattr(before, "dtype", None)
