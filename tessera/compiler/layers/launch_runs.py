@@ -75,7 +75,7 @@ def _buffers(step: Step) -> Iterator[int]:
             for inner in (*step.then, *step.orelse):
                 yield from _buffers(inner)
         case Loop():
-            yield step.cond
+            yield from (step.cond, *(b for turned in step.turns for b in turned))
             for inner in (*step.head, *step.body):
                 yield from _buffers(inner)
 

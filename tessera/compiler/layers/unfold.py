@@ -201,7 +201,8 @@ class _Unfolding:
                 return Branch(self.ids[step.cond], then, orelse)
             case Loop():
                 head, body = (tuple(self._outside(x, shift) for x in part) for part in (step.head, step.body))
-                return Loop(self.ids[step.cond], head, body)
+                turns = tuple(tuple(self.ids[b] for b in turned) for turned in step.turns)
+                return Loop(self.ids[step.cond], head, body, turns)
 
     # names
     def _named(self, step: Launch, args: tuple[BufferArg | ScalarArg, ...], shift: int) -> Launch:

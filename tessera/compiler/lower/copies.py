@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tessera.compiler.graph.builder import number_of
 from tessera.compiler.graph.operator import attributes_of, operator_of
-from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import Shape, TensorType
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
 from tessera.compiler.lower.parts import window, windows
@@ -18,7 +18,7 @@ from tessera.compiler.schedule.alignment import Axes, base_of, shape_of
 from tessera.compiler.schedule.blocks import map_block, part_block
 from tessera.compiler.schedule.views import ViewLayout, kind_of, layout_of
 from tessera.errors import Span
-from tessera.language.dims import Dim
+from tessera.language.dims import Dim, prod
 
 
 def copy_value(v: Value, into: Value, span: Span, out: ProgramBuilder) -> None:
@@ -37,6 +37,56 @@ def settle(pairs: Sequence[tuple[Value, Value]], span: Span, out: ProgramBuilder
             moving[i] = held_copy(v, span, out), to
     for v, to in moving:
         copy_value(v, to, span, out)
+
+
+def exchange(body: Block, results: Sequence[Value], span: Span, out: ProgramBuilder) -> tuple[tuple[int, ...], ...]:
+    """Has what the body of a loop gives carried on, as if all at once: the buffers in which it has been computed, or
+    carried up to now, exchange their memory with those of `results` (`Loop.turns`). What is in no such buffer, or in
+    that of another one too, is copied."""
+    places = [out.of[to] for to in results]
+    found = [_own_memory(v, to, body, out) for v, to in zip(body.terminator.operands, results, strict=True)]
+    used = {i for i, place in zip(found, places, strict=True) if i == place}
+    source: dict[int, int] = {}
+    copied: list[tuple[Value, Value]] = []
+    for v, to, i in zip(body.terminator.operands, results, found, strict=True):
+        if i is None or (i in used and i != out.of[to]):
+            copied.append((v, to))
+        elif i not in used:
+            source[out.of[to]] = i
+            used.add(i)
+    read = {*source.values(), *(out.of.get(base_of(v)) for v, _ in copied)}
+    for v, to in copied:
+        if out.of[to] in read:
+            source[out.of[to]] = out.of[held_copy(v, span, out)]
+        else:
+            copy_value(v, to, span, out)
+    return _cycles(source)
+
+
+def _own_memory(v: Value, to: Value, body: Block, out: ProgramBuilder) -> int | None:
+    """The buffer that `v` fills, if it is of the size of that of `to`, and nothing outside of the loop needs it."""
+    layout = layout_of(v)
+    if layout is None or not layout.whole:
+        return None
+    base, i = layout.base, out.of.get(layout.base)
+    own = base in body.args or (base.op is not None and base.op.block is body)
+    if i is None or not own:
+        return None
+    here, there = out.buffers[i], out.buffers[out.of[to]]
+    return i if here.dtype is there.dtype and prod(here.shape) == prod(there.shape) else None
+
+
+def _cycles(source: Mapping[int, int]) -> tuple[tuple[int, ...], ...]:
+    """Who gets whose memory, as cycles: what begins a chain gives its own to what ends it."""
+    given, found = set(source.values()), list[tuple[int, ...]]()
+    for start in sorted(source, key=given.__contains__):
+        if any(start in cycle for cycle in found):
+            continue
+        cycle = [start]
+        while (i := source.get(cycle[-1], start)) != start:
+            cycle.append(i)
+        found.append(tuple(cycle))
+    return tuple(found)
 
 
 def held_copy(v: Value, span: Span, out: ProgramBuilder) -> Value:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.compiler.ir.core import Op, Value
+from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.lower.program_builder import GroupBody, ProgramBuilder, inside
 from tessera.compiler.schedule.access import reads, written
@@ -29,6 +29,24 @@ def destine(pairs: Sequence[tuple[Value, Value]], out: ProgramBuilder) -> None:
         layout = layout_of(v)
         if layout is not None and layout.whole and layout.base is not to:
             out.destined.setdefault(layout.base, to)
+
+
+def given_up(body: Block) -> list[tuple[Value, Value]]:
+    """The next values that a loop's body computes, each with the value that is carried now and whose memory is free for
+    it: in its own place, or, where the one there goes on to another place, at the end of that way."""
+    carried = body.args
+    bases = [layout.base if (layout := layout_of(v)) is not None else v for v in body.terminator.operands]
+    goes: dict[Value, Value] = {}
+    for base, to in zip(bases, carried, strict=True):
+        if base in carried and base is not to:
+            goes.setdefault(base, to)
+    found: list[tuple[Value, Value]] = []
+    for v, base, to in zip(body.terminator.operands, bases, carried, strict=True):
+        if base not in carried:
+            while to in goes:
+                to = goes[to]
+            found.append((v, to))
+    return found
 
 
 def changes(group: Op, out: ProgramBuilder) -> dict[Value, Value]:

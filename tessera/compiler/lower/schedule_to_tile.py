@@ -9,9 +9,9 @@ from typing import Any, cast
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.lower.chunked_reduction import chunked_reduction
 from tessera.compiler.lower.contract_kernel import contract_kernel
-from tessera.compiler.lower.copies import copy_value, held_copy, join, settle
+from tessera.compiler.lower.copies import copy_value, exchange, held_copy, join, settle
 from tessera.compiler.lower.equal_groups import LoweredGroup
-from tessera.compiler.lower.in_place import changes, destine, in_order
+from tessera.compiler.lower.in_place import changes, destine, given_up, in_order
 from tessera.compiler.lower.kernel_to_program import free_dims
 from tessera.compiler.lower.kernel_writer import KernelWriter, Space
 from tessera.compiler.lower.launch_kernel import launch_kernel
@@ -29,7 +29,7 @@ from tessera.compiler.schedule.lifetimes import dies
 from tessera.compiler.schedule.saved_values import places
 from tessera.compiler.schedule.views import is_view, kind_of, layout_of
 from tessera.compiler.structure import Structure
-from tessera.compiler.tile.program import Branch, Loop, Program, Step
+from tessera.compiler.tile.program import Branch, Loop, Program, Step, turned_together
 from tessera.compiler.unit import LaunchCheck, Param
 from tessera.errors import Span
 from tessera.language.dims import Dim, symbols
@@ -133,15 +133,18 @@ def _in_common(given: Sequence[Value], op: Op, out: ProgramBuilder) -> int | Non
 
 
 def _loop(op: Op, out: ProgramBuilder) -> None:
-    """The carried values are in the results' buffers; the next ones are computed beside them, then copied over, unless
-    they have been changed in place. A value from before the loop that is not needed after it is carried in its own
-    memory."""
+    """The carried values are in the results' buffers; the next ones are computed in the same memory, or beside it in
+    such that the buffers get by exchange. A value from before the loop that is not needed after it is carried in its
+    own memory; not a state whose memory would go on to another one, as nothing would be left to exchange it with."""
     head, body = (r.block for r in op.regions)
+    bases = [base_of(v) for v in body.terminator.operands]
+    goes_on = {b for b, a in zip(bases, body.args, strict=True) if b is not a}
     taken: set[Value] = set()
-    for v, r in zip(op.operands, op.results, strict=True):
+    for v, r, a in zip(op.operands, op.results, body.args, strict=True):
         layout = layout_of(v)
         base = layout.base if layout is not None and layout.whole else None
-        if base in out.of and base not in taken and dies(base, op):
+        movable = a not in goes_on or base not in out.of or out.buffers[out.of[base]].role == "temp"
+        if base in out.of and base not in taken and dies(base, op) and movable:
             taken.add(base)
             out.of[r] = out.of[base]
         else:
@@ -149,13 +152,13 @@ def _loop(op: Op, out: ProgramBuilder) -> None:
             copy_value(v, r, op.span, out)
     for block in (head, body):
         out.of.update((a, out.of[r]) for a, r in zip(block.args, op.results, strict=True))
-    destine([*zip(body.terminator.operands, body.args, strict=True)], out)
+    destine(given_up(body), out)
     with out.collect() as before:
         lower_block(head, out)
     with out.collect() as round_:
         lower_block(body, out)
-        settle([*zip(body.terminator.operands, op.results, strict=True)], op.span, out)
-    out.steps.append(Loop(out.of[_owner(head.terminator.operands[0])], tuple(before), tuple(round_)))
+        turns = exchange(body, op.results, op.span, out)
+    out.steps.append(Loop(out.of[_owner(head.terminator.operands[0])], tuple(before), tuple(round_), turns))
 
 
 def _owner(v: Value) -> Value:
@@ -166,11 +169,13 @@ def _owner(v: Value) -> Value:
 
 def _output(v: Value, span: Span, out: ProgramBuilder) -> int:
     """Makes the buffer behind a result an output, under the result's shape. One that has taken over the memory of a
-    state is copied."""
+    state is copied, and so is the last of those that exchange their memory: with the others alone bound to arrays, no
+    memory would be free to sort them by."""
     layout = layout_of(v)
     assert layout is not None and layout.whole
     i = out.of[layout.base]
-    if out.buffers[i].role == "input":
+    beside = [out.buffers[b] for group in turned_together(out.steps) if i in group for b in group - {i}]
+    if out.buffers[i].role == "input" or (beside and all(b.role != "temp" for b in beside)):
         return _output(held_copy(v, span, out), span, out)
     out.buffers[i] = replace(out.buffers[i], role="output", shape=layout.shape, name=v.hint or out.buffers[i].name)
     return i

@@ -255,10 +255,10 @@ def _better_swapped(c: Contraction, op: Op) -> bool:
 
 def _own(op: Op, which: Collection[int]) -> None:
     """The results of a block are distinct, contiguous and computed in it; other values are copied. A value that a loop
-    carries unchanged is not copied."""
-    taken: set[Value] = set()
+    carries, in the same place or in another one, is not copied."""
     around = op.parent
     carried = op.block.args if op.block is not None and around is not None and around.name == "graph.while" else []
+    taken = {v for v, carry in zip(op.operands, carried, strict=False) if v is carry}
     for i in which:
         v = op.operands[i]
         if i < len(carried) and v is carried[i]:
@@ -266,7 +266,9 @@ def _own(op: Op, which: Collection[int]) -> None:
         layout = layout_of(v)
         base = layout.base if layout else None
         made = base.op if base is not None else None
-        fresh = made is not None and made.block is op.block and kind_of(made) not in ("generate", "table")
+        fresh = base in carried or (
+            made is not None and made.block is op.block and kind_of(made) not in ("generate", "table")
+        )
         if layout is None or not fresh or not layout.whole or base in taken:
             op.set_operand(i, copy_before(op, v))
         else:

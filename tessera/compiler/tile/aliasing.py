@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from tessera.compiler.ir.core import Op, Value
-from tessera.compiler.tile.program import BufferArg, Launch, Program
+from tessera.compiler.tile.program import BufferArg, Launch, Program, exchanges
 from tessera.immutable import immutable
 from tessera.language.scalars import TABLE
 
@@ -31,6 +31,7 @@ class Aliasing:
 def aliasing(program: Program) -> Aliasing:
     param = {b.id: b.param for b in program.buffers if b.role == "input" and b.param is not None}
     written = {p for launch in program.launches for p, stored in _arguments(launch, param) if stored}
+    written |= {param[b] for exchange in exchanges(program) for b in exchange.bound if b in param}
     states = {param[i] for i in program.states if i in param}  # nothing else of a call may be one, however it is used
     read = sorted(set(param.values()) - written) if len(program.steps) == 1 else []
     same = [(w, o) for w in sorted(written - states) for o in read if _in_place(program, param, w, o)]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
-from tessera.compiler.tile.program import Branch, BufferArg, Launch, Loop, Program, Step
+from tessera.compiler.tile.program import Branch, BufferArg, Launch, Loop, Program, Step, exchanges
 from tessera.errors import Span
 from tessera.immutable import immutable
 from tessera.language.dims import Dim, prod
@@ -55,10 +55,15 @@ def temporaries(program: Program) -> tuple[Temporary, ...]:
 
 def lifetimes(program: Program) -> dict[int, Lifetime]:
     """The lifetime of each buffer that is used. What a loop uses and something outside of it too lives from its first
-    round to its last one, and what launches use that run in bands from the first of them to the last one."""
+    round to its last one, and what launches use that run in bands from the first of them to the last one. Buffers
+    that exchange their memory live as long as all of them."""
     uses: dict[int, list[int]] = {}
     loops: list[Lifetime] = []
-    _walk(program.steps, 0, uses, loops)
+    launches = _walk(program.steps, 0, uses, loops)
+    for exchange in exchanges(program):
+        together = [at for b in exchange.buffers for at in uses.get(b, ())]
+        together += [launches - 1] * bool(exchange.bound)  # a temporary may have an array of the call until the end
+        uses |= dict.fromkeys(exchange.buffers, together)
     found: dict[int, Lifetime] = {}
     for buffer, at in uses.items():
         first, last = min(at), max(at)
@@ -88,7 +93,8 @@ def _walk(steps: Sequence[Step], at: int, uses: dict[int, list[int]], loops: lis
             case Loop():
                 start = at
                 at = _walk((*step.head, *step.body), at, uses, loops)
-                uses.setdefault(step.cond, []).extend((start, at - 1))
+                for buffer in (step.cond, *(b for turned in step.turns for b in turned)):
+                    uses.setdefault(buffer, []).extend((start, at - 1))
                 loops.append((start, at - 1))
     return at
 

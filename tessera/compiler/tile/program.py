@@ -7,9 +7,9 @@ plain data, so that it can be printed, fingerprinted and stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from tessera.compiler.ir.core import Op, original_of
 from tessera.compiler.ir.types import Shape
@@ -21,6 +21,7 @@ from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
 Role = Literal["input", "output", "temp", "constant", "packed"]
+Memory = TypeVar("Memory")
 
 
 @immutable
@@ -97,11 +98,15 @@ class Branch:
 
 @immutable
 class Loop:
-    """Runs `head`, which writes the bool scalar in buffer `cond`, then, while it holds, `body` and `head` again."""
+    """Runs `head`, which writes the bool scalar in buffer `cond`, then, while it holds, `body` and `head` again.
+
+    `turns`: buffers that exchange their memory after each `body`, which moves what is in them and copies nothing. Of
+    `(a, b, c)`, a gets the memory of b, b that of c, and c that of a."""
 
     cond: int
     head: tuple[Step, ...]
     body: tuple[Step, ...]
+    turns: tuple[tuple[int, ...], ...] = ()
 
 
 Step: TypeAlias = Launch | Branch | Loop
@@ -173,6 +178,71 @@ class Program:
     def launches(self) -> tuple[Launch, ...]:
         """All launches, those inside branches and loops too, in order of appearance."""
         return tuple(_launches(self.steps))
+
+
+@immutable
+class Exchange:
+    """Buffers among which loops exchange memory, all of one size. Those that are `bound` to an array of the call have
+    their content there again when the Program has run (`come_home`); then nothing needs the content of the others."""
+
+    bound: tuple[int, ...]
+    others: tuple[int, ...]
+
+    @property
+    def buffers(self) -> tuple[int, ...]:
+        return (*self.bound, *self.others)
+
+
+def exchanges(program: Program) -> list[Exchange]:
+    """What the loops of a Program exchange: no two have a buffer in common."""
+    bound = {b.id for b in program.buffers if b.role != "temp"}
+    return [
+        Exchange(tuple(sorted(group & bound)), tuple(sorted(group - bound))) for group in turned_together(program.steps)
+    ]
+
+
+def turned_together(steps: Sequence[Step]) -> list[set[int]]:
+    """Buffers any of which may have the memory of any other one, as loops exchange it."""
+    found: list[set[int]] = []
+    for step in steps:
+        match step:
+            case Launch():
+                continue
+            case Branch():
+                new = turned_together((*step.then, *step.orelse))
+            case Loop():
+                new = [*map(set, step.turns), *turned_together((*step.head, *step.body))]
+        for group in new:
+            apart = [other for other in found if not other & group]
+            found = [*apart, group.union(*(other for other in found if other & group))]
+    return found
+
+
+def turn(memory: dict[int, Memory], turns: Sequence[Sequence[int]]) -> None:
+    """Exchanges the memory of buffers after a round."""
+    for buffers in turns:
+        behind = [memory[b] for b in (*buffers[1:], buffers[0])]
+        memory.update(zip(buffers, behind, strict=True))
+
+
+def come_home(
+    exchange: Exchange,
+    memory: dict[int, Memory],
+    home: Mapping[int, Memory],
+    copy: Callable[[Memory, Memory], object],
+) -> None:
+    """Brings what is in bound buffers back to the memory that they began with; `copy(to, source)` copies all of it."""
+    for b in exchange.bound:
+        if memory[b] == home[b]:
+            continue
+        there = next(other for other in exchange.buffers if memory[other] == home[b])
+        if there in exchange.bound:  # what is there is needed
+            free = exchange.others[0]
+            copy(memory[free], home[b])
+            memory[there], memory[free] = memory[free], memory[there]
+            there = free
+        copy(home[b], memory[b])
+        memory[b], memory[there] = memory[there], memory[b]
 
 
 def _launches(steps: tuple[Step, ...]) -> Iterator[Launch]:

@@ -15,7 +15,7 @@ import tessera
 from tessera.compiler import extensions
 from tessera.compiler.ir.printer import print_op
 from tessera.compiler.targets.base import Target
-from tessera.compiler.tile.program import Launch, Program, ScalarArg
+from tessera.compiler.tile.program import Launch, Loop, Program, ScalarArg
 from tessera.runtime.code.cache import digest
 
 
@@ -85,12 +85,8 @@ def _steps(steps: tuple[Any, ...], numbers: Mapping[int, int]) -> list[Any]:
                 (a.param, a.dtype) if isinstance(a, ScalarArg) else (a.buffer, a.offset, "window") for a in step.args
             ]
             out.append((numbers[id(step.kernel)], args, step.span.line))
-        else:  # a branch or a loop: a condition buffer and lists of steps
-            parts = [_steps(v, numbers) for v in _bodies(step)]
-            out.append((type(step).__name__, step.cond, parts))
+        elif isinstance(step, Loop):
+            out.append(("Loop", step.cond, [_steps(v, numbers) for v in (step.head, step.body)], step.turns))
+        else:
+            out.append(("Branch", step.cond, [_steps(v, numbers) for v in (step.then, step.orelse)]))
     return out
-
-
-def _bodies(step: Any) -> list[tuple[Any, ...]]:
-    """The step lists of a branch or loop."""
-    return [v for name in type(step).__dataclass_fields__ if isinstance(v := getattr(step, name), tuple)]

@@ -14,7 +14,7 @@ from tessera.compiler.ir.types import Shape
 from tessera.compiler.structure import Structure, of_json, to_json
 from tessera.compiler.tile.aliasing import Aliasing, aliasing
 from tessera.compiler.tile.lifetimes import Temporary, place, temporaries
-from tessera.compiler.tile.program import BufferArg, Launch, Program
+from tessera.compiler.tile.program import BufferArg, Launch, Program, exchanges
 from tessera.compiler.unit import LaunchCheck, Param
 from tessera.errors import Span, source_line
 from tessera.immutable import immutable
@@ -96,6 +96,7 @@ class LaunchPlan:
         launches = tuple(map(info.of, program.launches, parts))
         outputs = tuple(position[i] for i in program.outputs)
         stored = {b for k in launches for b, _ in k.writes}
+        stored |= {position[b] for exchange in exchanges(program) for b in exchange.bound}
         written = {s.param for i, s in enumerate(slots) if i in stored}
         params = tuple(replace(p, writes=p.writes or i in written) for i, p in enumerate(program.params))
         bands = tuple((b.first, b.last, b.step) for b in program.bands)

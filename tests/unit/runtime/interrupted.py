@@ -34,6 +34,14 @@ def repeated(x: ts.Tensor["n", ts.f32], least: ts.Tensor[ts.f32]):
     return x
 
 
+@ts.function
+def exchanged(x: ts.Tensor["n", ts.f32], rounds: ts.Int):
+    before = x
+    for _ in ts.range(rounds):
+        x, before = ts.roll(x, 1, axis=0) * 0.5 + before * 0.25, x
+    return x
+
+
 def many(x: np.ndarray, rounds: int) -> np.ndarray:
     """The same in many programs, which the workers share."""
     return counted(np.tile(x, 100_000), rounds)[: len(x)]
@@ -44,6 +52,7 @@ LONG = {
     "many": (many, 10**9, 3),
     "unending": (unending, -1.0, 5.0),
     "repeated": (repeated, np.float32(-1.0), np.float32(5.0)),
+    "exchanged": (exchanged, 10**12, 3),
 }
 
 

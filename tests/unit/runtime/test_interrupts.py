@@ -30,7 +30,7 @@ def program(*arguments: str) -> Generator[Any]:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", ["counted", "many", "unending", "repeated"])
+@pytest.mark.parametrize("name", ["counted", "many", "unending", "repeated", "exchanged"])
 def test_a_long_kernel_is_interrupted(own_cache: Path, name: str, threads: int) -> None:
     """Without a look at signals each would run for hours."""
     with program(name, str(threads), "plain") as process:

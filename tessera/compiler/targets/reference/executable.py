@@ -13,7 +13,19 @@ from tessera.compiler.ir.types import ViewType
 from tessera.compiler.targets.base import TileRecorder
 from tessera.compiler.tile.interpret.interpreter import InterpreterOptions, run_kernel
 from tessera.compiler.tile.interpret.memory import NOBODY, WatchedView, poison
-from tessera.compiler.tile.program import Branch, Buffer, BufferArg, Launch, Loop, Program, ScalarArg, Step
+from tessera.compiler.tile.program import (
+    Branch,
+    Buffer,
+    BufferArg,
+    Launch,
+    Loop,
+    Program,
+    ScalarArg,
+    Step,
+    come_home,
+    exchanges,
+    turn,
+)
 from tessera.errors import DebugCheckError, Diagnostic
 from tessera.immutable import mutable
 from tessera.language.dims import evaluate, prod
@@ -21,9 +33,10 @@ from tessera.language.lazy import np
 from tessera.language.rounding import rounded_number
 
 
-@mutable
+@mutable(eq=False)
 class BufferMemory:
-    """One buffer while the Program runs. `written` is None for buffers that came with data."""
+    """The memory of a buffer when the Program begins, which loops may give to another one. `written` is None for
+    buffers that came with data."""
 
     buffer: Buffer
     data: Any
@@ -51,7 +64,10 @@ class ReferenceExecutable:
         given = iter(pointers)
         memory = {b.id: self.memory(b, sizes, given) for b in program.buffers}
         by_param = dict(zip((i for i, p in enumerate(program.params) if p.shape is None), scalars, strict=True))
+        home = memory.copy()
         self.steps(program.steps, memory, by_param, sizes, record)
+        for exchange in exchanges(program):
+            come_home(exchange, memory, home, _copy)
         for number in program.outputs:
             self.demand_written(memory[number])
 
@@ -69,10 +85,12 @@ class ReferenceExecutable:
                     self.launch(step, memory, scalars, sizes, record)
                 case Branch(cond, then, orelse):
                     self.steps(then if memory[cond].data[0] else orelse, memory, scalars, sizes, record)
-                case Loop(cond, head, body):
+                case Loop(cond, head, body, turns):
                     self.steps(head, memory, scalars, sizes, record)
                     while memory[cond].data[0]:
-                        self.steps((*body, *head), memory, scalars, sizes, record)
+                        self.steps(body, memory, scalars, sizes, record)
+                        turn(memory, turns)
+                        self.steps(head, memory, scalars, sizes, record)
 
     def memory(self, b: Buffer, sizes: Mapping[str, int], given: Any) -> BufferMemory:
         count = evaluate(prod(b.shape), sizes)
@@ -147,6 +165,12 @@ class ReferenceExecutable:
                     "TS506", f"{missing} of the {m.written.size} elements of {m.buffer.name} were never written.", where
                 )
             )
+
+
+def _copy(to: BufferMemory, source: BufferMemory) -> None:
+    to.data[...] = source.data
+    if to.written is not None:
+        to.written[...] = True if source.written is None else source.written
 
 
 class TileClock:

@@ -100,15 +100,19 @@ def _step(step: Step) -> list[Any]:
         case Branch():
             return ["branch", step.cond, [_step(s) for s in step.then], [_step(s) for s in step.orelse]]
         case Loop():
-            return ["loop", step.cond, [_step(s) for s in step.head], [_step(s) for s in step.body]]
+            return ["loop", step.cond, [_step(s) for s in step.head], [_step(s) for s in step.body], step.turns]
+
+
+def _read_turns(data: list[list[int]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(tuple, data))
 
 
 def _read_step(data: list[Any]) -> Step:
     kind, *rest = data
     if kind != "launch":
-        cond, first, second = rest
-        made = Branch if kind == "branch" else Loop
-        return made(cond, tuple(map(_read_step, first)), tuple(map(_read_step, second)))
+        cond, *parts = rest
+        first, second = (tuple(map(_read_step, part)) for part in parts[:2])
+        return Branch(cond, first, second) if kind == "branch" else Loop(cond, first, second, _read_turns(parts[2]))
     kernel, args, span, flops, bytes_, label = rest
     bound = tuple(
         BufferArg(a[1], _read_dim(a[2])) if a[0] == "buffer" else ScalarArg(a[1], dtypes.BY_NAME[a[2]]) for a in args

@@ -10,7 +10,7 @@ from tessera.compiler.tile.bands.chain import Chain, CutLaunch
 from tessera.compiler.tile.bands.share import share_memory
 from tessera.compiler.tile.bands.spans import UnitSpan, spans, units_of
 from tessera.compiler.tile.lifetimes import lifetimes, peak
-from tessera.compiler.tile.program import Bands, Branch, Buffer, BufferArg, Launch, Program, Step
+from tessera.compiler.tile.program import Bands, Branch, Buffer, BufferArg, Launch, Program, Step, exchanges
 from tessera.language.dims import prod
 
 LARGE = 1 << 22
@@ -139,11 +139,12 @@ def _local(program: Program, chain: Chain) -> tuple[tuple[int, int], ...]:
     """The temporaries of which each unit touches its own part and nothing else, and that nothing outside of the bands
     uses, with the bytes of a part."""
     used, last = lifetimes(program), chain.first + len(chain.members) - 1
+    turned = {b for exchange in exchanges(program) for b in exchange.buffers}  # read in another round, as another one
     found: list[tuple[int, int]] = []
     for b in program.buffers:
         own = chain.accesses.get(b.id, ())
         step = chain.steps.get(b.id, 0)
-        if b.role != "temp" or b.kept is not None or not own:
+        if b.role != "temp" or b.kept is not None or not own or b.id in turned:
             continue
         inside = chain.first <= used[b.id][0] and used[b.id][1] <= last
         alone = all(a.step == step and a.first >= 0 and a.behind <= step for a in own)

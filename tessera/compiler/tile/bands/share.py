@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.compiler.tile.lifetimes import lifetimes
-from tessera.compiler.tile.program import Branch, BufferArg, Launch, Loop, Program, Step
+from tessera.compiler.tile.program import Branch, BufferArg, Launch, Loop, Program, Step, exchanges
 from tessera.language.dims import prod
 
 
@@ -21,7 +21,8 @@ def share_memory(program: Program, begin: int, end: int, least: int) -> Program:
     lives = lifetimes(program)
     found: dict[int, int] = {}
     free_at: dict[Any, list[tuple[int, int]]] = {}
-    inside = [b for b in program.buffers if b.id in lives and begin <= lives[b.id][0] <= end]
+    turned = {b for exchange in exchanges(program) for b in exchange.buffers}
+    inside = [b for b in program.buffers if b.id in lives and begin <= lives[b.id][0] <= end and b.id not in turned]
     for b in sorted(inside, key=lambda b: lives[b.id]):
         size = prod(b.shape) * b.dtype.itemsize
         if b.role != "temp" or b.kept is not None or not isinstance(size, int) or size < least:

@@ -11,7 +11,7 @@ from typing import Any
 from tessera.compiler.ir.core import Op, Value
 from tessera.compiler.targets.cpu.frame import POOL, RUN, FrameLayout
 from tessera.compiler.targets.cpu.interrupts import Looks, never_stop, watch_of
-from tessera.compiler.targets.cpu.kernel import control, host_calls, primitives, products
+from tessera.compiler.targets.cpu.kernel import control, host_calls, primitives, products, turns
 from tessera.compiler.targets.cpu.kernel.along import fold, scan
 from tessera.compiler.targets.cpu.kernel.bands import BandWriter
 from tessera.compiler.targets.cpu.kernel.function import KernelFunction, Sites, beside, call_shared
@@ -27,7 +27,17 @@ from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.tile.equal import shape_of_code
 from tessera.compiler.tile.loops.axes import shape_of
 from tessera.compiler.tile.loops.stages import memory_of
-from tessera.compiler.tile.program import Bands, Branch, BufferArg, Launch, Loop, Program, ScalarArg, Step
+from tessera.compiler.tile.program import (
+    Bands,
+    Branch,
+    BufferArg,
+    Launch,
+    Loop,
+    Program,
+    ScalarArg,
+    Step,
+    exchanges,
+)
 from tessera.compiler.tile.work import ALONE_NS, CHUNKS
 from tessera.language.dims import Dim, dim_max, prod
 
@@ -152,7 +162,7 @@ class ProgramWriter:
 
     @cached_property
     def _read(self) -> set[int]:
-        """The buffers that some launch, branch or loop reads."""
+        """The buffers that some launch, branch or loop reads, as they are or as the memory of another one."""
         found: set[int] = {s.cond for s in _conditions(self.program.steps)}
         places: dict[Op, list[int]] = {}
         for launch in self.program.launches:
@@ -162,11 +172,12 @@ class ProgramWriter:
                 arg = launch.args[i]
                 if isinstance(arg, BufferArg):
                     found.add(arg.buffer)
-        return found
+        return found.union(*(e.buffers for e in exchanges(self.program) if not found.isdisjoint(e.buffers)))
 
     # -- run ---------------------------------------------------------------------------------------------------------
     def _write_run(self) -> None:
-        fn = LLVMFunction(self.module, "run", [("frame", PTR)])
+        exchanged = exchanges(self.program)
+        fn = LLVMFunction(self.module, "run.steps" if exchanged else "run", [("frame", PTR)])
         self.fn = fn
         first = next(iter(self.program.launches), None)
         self.watch = watch_of(fn)
@@ -175,7 +186,14 @@ class ProgramWriter:
         self.looks = Looks(fn, self.watch, 0)
         self.dims = {n: self.frame.load_dim(fn, fn.param(0), n) for n in self.frame.free}
         self.ev = ElementEmitter(first.kernel, fn, self.isa, self.dims) if first is not None else None
+        if exchanged:
+            turns.keep_frame(self.module, self.frame, fn.name, exchanged)
+        home = turns.BoundMemory(fn, self.frame, exchanged)
         self._steps(self.program.steps)
+        for exchange in exchanged:
+            assert self.ev is not None
+            size = next(prod(b.shape) * b.dtype.itemsize for b in self.program.buffers if b.id in exchange.buffers)
+            home.bring(exchange, self.ev.dim(size))
 
     @cached_property
     def _banded(self) -> dict[int, Bands]:
@@ -215,7 +233,8 @@ class ProgramWriter:
                 self._loop(step)
 
     def _flag(self, buffer: int) -> Val:
-        p = self.fn.here(self.frame.load_buffer(self.fn, self.fn.param(0), buffer))
+        slot = self.fn.gep(self.fn.param(0), self.frame.buffer_slot(buffer), "i64")
+        p = self.fn.load(slot, PTR, 8)  # here: loops may exchange it
         return self.fn.compare("icmp ne", self.fn.load(p, I8, 1), const(0, I8))
 
     def _loop(self, step: Loop) -> None:
@@ -227,6 +246,7 @@ class ProgramWriter:
 
         def body(_: list[Val]) -> list[Val]:
             self._steps(step.body)
+            turns.turn(self.fn, self.frame, step.turns)
             return []
 
         self.fn.while_loop([], test, body)

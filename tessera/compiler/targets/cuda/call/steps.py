@@ -17,7 +17,18 @@ from tessera.compiler.targets.cuda.generate import Generated
 from tessera.compiler.targets.cuda.write import print_buffer
 from tessera.compiler.tile.asserts import filled
 from tessera.compiler.tile.lifetimes import place, temporaries
-from tessera.compiler.tile.program import Branch, BufferArg, Launch, Loop, Program, Step
+from tessera.compiler.tile.program import (
+    Branch,
+    BufferArg,
+    Exchange,
+    Launch,
+    Loop,
+    Program,
+    Step,
+    come_home,
+    exchanges,
+    turn,
+)
 from tessera.errors import DebugCheckError, Diagnostic, LaunchError, Span
 from tessera.immutable import immutable, mutable
 from tessera.language import dtypes, rounding
@@ -71,7 +82,11 @@ def describe(program: Program, generated: Generated) -> dict[str, Any]:
         for op, k in generated.written
     }
     steps = _steps(program.steps, generated, scalars)
-    return {"buffers": buffers, "scalars": len(scalars), "free": list(program.free), "kernels": kernels, "steps": steps}
+    exchanged = [[e.bound, e.others] for e in exchanges(program)]
+    return {
+        "buffers": buffers, "scalars": len(scalars), "free": list(program.free), "kernels": kernels, "steps": steps,
+        "exchanges": exchanged,
+    }  # fmt: skip
 
 
 def _written(kernel: Any) -> list[int]:
@@ -106,7 +121,13 @@ def _steps(steps: Sequence[Step], generated: Generated, scalars: list[int]) -> l
                 )
             case Loop():
                 out.append(
-                    ["loop", step.cond, _steps(step.head, generated, scalars), _steps(step.body, generated, scalars)]
+                    [
+                        "loop",
+                        step.cond,
+                        _steps(step.head, generated, scalars),
+                        _steps(step.body, generated, scalars),
+                        step.turns,
+                    ]
                 )
     return out
 
@@ -196,13 +217,18 @@ class Steps:
             for i, a in enumerate(args)
             if i in meta["kernels"][name]["writes"]
         }
+        self.exchanges = [Exchange(tuple(bound), tuple(others)) for bound, others in meta["exchanges"]]
+        self.written.update(b for exchange in self.exchanges for b in exchange.bound)
         self.alignment: int = meta.get("alignment", ALIGNMENT)
         self.mapped = {
             args[described["argument"]][1]
             for _, name, args in _launches(meta["steps"])
             for described in meta["kernels"][name]["tensor_maps"]
         }
-        """buffers that tensor copies read"""
+        """buffers that tensor copies read, as they are or as the memory of another one"""
+        for exchange in self.exchanges:
+            if not self.mapped.isdisjoint(exchange.buffers):
+                self.mapped.update(exchange.buffers)
         self.needs = {b["id"]: self._needed(b) for b in meta["buffers"]}
         """what an argument's address is a multiple of, or it is copied to one that is"""
         self.numbers = {id(step): number for number, step in enumerate(_launches(meta["steps"]))}
@@ -279,7 +305,11 @@ class Steps:
                         moved.append((given, address[number], size))
                 if buffer["role"] == "constant":
                     address[number] = machine.constant(number, self.constants[number])
+            home = address.copy()
             StepRun(self, machine, address, scalars, env, record).steps(self.meta["steps"])
+            for exchange in self.exchanges:
+                size = self.nbytes(self.buffers[exchange.buffers[0]], env)
+                come_home(exchange, address, home, lambda to, source, size=size: machine.copy(to, source, size))
             for given, copy, size in moved:
                 machine.copy(given, copy, size)
         finally:
@@ -328,6 +358,7 @@ class StepRun:
                 self.steps(step[2])
                 while self.holds(step[1]):
                     self.steps(step[3])
+                    turn(self.address, step[4])
                     self.steps(step[2])
 
     def holds(self, buffer: int) -> bool:
