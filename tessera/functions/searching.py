@@ -12,19 +12,15 @@ def searchsorted(a, v, side: str = "left"):
     if side not in ("left", "right"):
         raise ValueError(f"side is 'left' or 'right', not {side!r}")
     low = ts.zeros_like(v, dtype=ts.int64)  # also of a number
-    high = low + a.shape[0]
-    while ts.any(low < high):
-        middle = (low + high) // 2
-        there = ts.take(a, middle)
+    left = ts.full((), a.shape[0], ts.int64)  # how many places behind `low` may be the one: for all elements as many
+    while left > 0:
+        half = (left + 1) // 2
+        there = ts.take(a, low + (half - 1))
         if side == "left":
             behind = ts.logical_or(there < v, ts.logical_and(ts.isnan(v), ts.logical_not(ts.isnan(there))))
         else:
             behind = ts.logical_or(there <= v, ts.isnan(v))
-        going = low < high
-        low, high = (
-            ts.where(ts.logical_and(going, behind), middle + 1, low),
-            ts.where(ts.logical_and(going, ts.logical_not(behind)), middle, high),
-        )
+        low, left = ts.where(behind, low + half, low), left - half
     return low
 
 

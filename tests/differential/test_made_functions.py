@@ -320,6 +320,17 @@ def test_numbers_are_looked_up_inside_of_functions():
     assert [np.asarray(r).item() for r in found(xp, fp)] == [np.asarray(e).item() for e in expected]
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_places_in_vectors_of_any_length(side: str) -> None:
+    """Among equal elements and NaN, in vectors of no element too: halves of even and odd lengths."""
+    found = ts.function(lambda a, v: ts.searchsorted(a, v, side=side))
+    for n in (0, 1, 2, 7, 8, 33):
+        a = np.sort(RNG.integers(0, n + 1, n)).astype(np.float32)
+        a[n - n // 4 :] = np.nan
+        v = np.append(np.arange(-2, n + 3), [np.nan, np.inf, -np.inf]).astype(np.float32)
+        np.testing.assert_array_equal(found(a, v), np.searchsorted(a, v, side))
+
+
 def test_draws_have_their_distributions():
     """Means and variances of a million draws, and how often each class comes; the standard error is below 0.003."""
     for draw, mean, variance in ((ts.gumbel, np.euler_gamma, np.pi**2 / 6), (ts.exponential, 1, 1), (ts.laplace, 0, 2)):
