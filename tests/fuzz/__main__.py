@@ -20,6 +20,7 @@ FUZZERS = {
     "gradients": "tests.fuzz.gradients",
     "indices": "tests.fuzz.indices",
     "lanes": "tests.fuzz.lanes",
+    "mapped": "tests.fuzz.mapped",
     "mutants": "tests.fuzz.mutants",
     "peers": "tests.fuzz.peers",
     "products": "tests.fuzz.products",
