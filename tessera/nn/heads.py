@@ -125,7 +125,7 @@ class MultiHeadAttention(Module):
     def continued(self, q, k, v, mask, cache):
         """Attention to the cached keys, and to k and v, which are appended: positions without tokens cost nothing. In a
         circular cache a token that takes the place of an older one hides it from all of q."""
-        start, batch, count = cache.length, q.shape[0], q.shape[2]
+        start, batch, count = cache.length.copy(), q.shape[0], q.shape[2]  # appending changes `length` in place
         if self.positions == "rotary":
             q, k = rope(q, start=start), rope(k, start=start)
         cache.append(k, v)

@@ -33,7 +33,9 @@ def goes_on(layer: nn.MultiHeadAttention, x: Tensor["B", "S", "D"], cache: KVCac
 
 @pytest.mark.parametrize("positions", [None, "rotary", "alibi"])
 @pytest.mark.parametrize("overflow", ["refuse", "wrap"])
-def test_token_by_token_is_the_whole_at_once(positions: str | None, overflow: str) -> None:
+@pytest.mark.parametrize("goes_on", [goes_on, goes_on.__wrapped__], ids=["compiled", "plain"])
+def test_token_by_token_is_the_whole_at_once(positions: str | None, overflow: str, goes_on: Any) -> None:
+    """Outside of functions, too, where a cache that is read is the memory that appending changes."""
     layer = nn.MultiHeadAttention(16, 4, key=0, groups=2, causal=True, positions=positions)
     x = normal(2, 7, 16)
     cache = KVCache(2, 2, 8, 4, dtype=ts.f32, overflow=overflow)
