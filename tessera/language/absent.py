@@ -414,6 +414,15 @@ def rows_given(expected: str, given: int, rank: int, type_: str) -> str:
     return f"{said}, {type_}{states if rank == 3 and expected == '2' else ''}"
 
 
+def rows_named(layer: object) -> str:
+    """What is said where two names get the rows of what a layer of this class gives, which PyTorch's gives with a
+    second result; empty for other classes."""
+    why = getattr(layer, "_one_result", "")
+    name = getattr(layer, "__name__", "")
+    meant = "where the rows are meant, name the tensor first"
+    return f"{name} gives one tensor, and these names are its two rows; {why}; {meant}" if why else ""
+
+
 ONLY_REFUSES = "only_refuses"
 """set on a `__getattr__` that has no attributes to give: what it would say takes longer than finding out"""
 

@@ -66,6 +66,7 @@ class MultiHeadAttention(Module):
     is a multiple of heads, and heads of groups.
     """
 
+    _one_result = "it stores no weights that it could give"
     query: Linear
     key: Linear
     value: Linear

@@ -23,6 +23,7 @@ class LSTM(Module):
     `Linear` layer: [B, T, output_size].
     """
 
+    _one_result = "out, (h, c) = layer(x, layer.initial(x)) gives the last state, too"
     input: Tensor["D", "4*H"]
     state: Tensor["H", "4*H"]
     bias: Tensor["4*H"]
@@ -67,6 +68,7 @@ class GRU(Module):
     from which the next call goes on; `layer.initial(x)` is 0. Weights start like those of `LSTM`.
     """
 
+    _one_result = "out, h = layer(x, layer.initial(x)) gives the last state, too"
     input: Tensor["D", "3*H"]
     state: Tensor["H", "3*H"]
     bias: Tensor["3*H"]

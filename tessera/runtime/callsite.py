@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import linecache
 import opcode
 import os
 import sys
 from functools import cache
 from itertools import islice
 from types import CodeType, FrameType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tessera.errors import NOWHERE, Span, source_line
 from tessera.tracebacks import OWN
@@ -80,6 +82,36 @@ def names_unpacked() -> int | None:
     place = call_place()
     found = place is not None and place[0].co_code[place[1]] == _UNPACK
     return place[0].co_code[place[1] + 1] if place is not None and found else None
+
+
+def callee_unpacked() -> Any:
+    """What the innermost frame outside Tessera has called for the value that it unpacks now; None where its text does
+    not say."""
+    frame = _caller()
+    func = None if frame is None else _callee_at(frame.f_code, frame.f_lasti)
+    if frame is None or func is None:
+        return None
+    try:
+        return eval(func, frame.f_globals, frame.f_locals)
+    except Exception:  # the call has changed what the text names
+        return None
+
+
+@cache
+def _callee_at(code: CodeType, at: int) -> CodeType | None:
+    """The code of `a.b[0]` in `x, y = a.b[0](...)`, whose names get their values at an instruction."""
+    line, _, start, _ = next(islice(code.co_positions(), at // 2, None), (None,) * 4)
+    text = "".join(linecache.getlines(code.co_filename))
+    try:
+        assigned = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Assign)]
+    except SyntaxError:  # a cell with magics
+        return None
+    for node in assigned:
+        if any((t.lineno, t.col_offset) == (line, start) for t in node.targets) and isinstance(node.value, ast.Call):
+            func = node.value.func
+            again = any(isinstance(n, (ast.Call, ast.Await, ast.NamedExpr)) for n in ast.walk(func))
+            return None if again else compile(ast.Expression(func), code.co_filename, "eval")
+    return None
 
 
 _UNPACK = opcode.opmap["UNPACK_SEQUENCE"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import itertools
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,40 @@ def test_names_for_other_parts_than_a_tensor_has(shape: tuple[int, ...]) -> None
         said.append(e.value.diagnostics[0])
     assert (said[0].code, said[0].message, said[0].span) == (said[1].code, said[1].message, said[1].span)
     assert ("nn.LSTM and nn.GRU give their last state" in said[0].message) == (len(shape) == 3)
+
+
+class Recurrent(ts.nn.Module):
+    def __init__(self) -> None:
+        self.layers = [ts.nn.GRU(3, 4, key=0), ts.nn.LSTM(3, 4, key=0), ts.nn.MultiHeadAttention(4, 2, key=0)]
+
+    def forward(self, x: Any, which: int) -> Any:
+        out, last = self.layers[which](x)
+        return out + last
+
+    def meant(self, x: Any) -> Any:
+        y = self.layers[0](x)
+        first, second = y
+        halves, _ = self.layers[0](x, ts.zeros((2, 4)))
+        a, b = ts.split(self.layers[0](x), 2)
+        return first + second + halves[0] + a[0] + b[0]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("which, name", enumerate(("GRU", "LSTM", "MultiHeadAttention")))
+def test_names_for_two_results_that_get_the_rows_of_a_batch_of_two(compiled: bool, which: int, name: str) -> None:
+    """PyTorch's layers give a pair: with any other batch it is an error."""
+    model, x = Recurrent(), ts.ones((2, 5, 4 if which == 2 else 3))
+    call = ts.function(lambda model, x: model(x, which)) if compiled else Recurrent.forward
+    with pytest.warns(ts.CompilationWarning, match=f"TS102(.|\n)*{name} gives one tensor, and these names are its"):
+        call(model, x) if compiled else call(model, x, which)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_names_for_rows_that_are_meant(compiled: bool) -> None:
+    model, x = Recurrent(), ts.ones((2, 5, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (ts.function(lambda model, x: model.meant(x)) if compiled else Recurrent.meant)(model, x)
 
 
 def test_the_user_s_own_errors_are_as_python_has_them() -> None:

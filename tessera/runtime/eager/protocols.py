@@ -7,19 +7,20 @@ Results are Tensors.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any, Self
 
 from tessera.compiler.graph.operator import FUNCTIONS, REGISTRY
 from tessera.deferred import deferred
-from tessera.errors import Diagnostic, LaunchError
+from tessera.errors import CompilationWarning, Diagnostic, LaunchError
 from tessera.language import dtypes
-from tessera.language.absent import rows_given
+from tessera.language.absent import rows_given, rows_named
 from tessera.language.lazy import np
 from tessera.runtime.arrays import libraries
 from tessera.runtime.arrays.libraries import adapter_of, own_library
 from tessera.runtime.arrays.versions import changed, watched
-from tessera.runtime.callsite import call_span, names_unpacked
+from tessera.runtime.callsite import call_span, callee_unpacked, names_unpacked
 from tessera.runtime.eager.operators import apply
 from tessera.tracebacks import outward
 
@@ -115,6 +116,10 @@ class Protocols:
                 str(names), count, self._data.ndim, f"{list(self._data.shape)} {dtypes.of(self._data.dtype)}"
             )
             raise LaunchError(Diagnostic("TS105", message))
+        if names == 2 and self._data.ndim > 2 and (said := rows_named(type(callee_unpacked()))):
+            at = call_span()
+            text = Diagnostic("TS102", said, at, "warning").render()
+            warnings.warn_explicit(text, CompilationWarning, at.file, at.line)
         return (self[i] for i in range(count))
 
     def __contains__(self, value: object) -> bool:

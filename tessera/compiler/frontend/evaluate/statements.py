@@ -34,7 +34,7 @@ from tessera.compiler.frontend.syntax.parse import Sample
 from tessera.compiler.frontend.syntax.trees import Broken
 from tessera.compiler.ir.core import Value
 from tessera.errors import Diagnostic, Diagnostics, Span
-from tessera.language.absent import rows_given
+from tessera.language.absent import rows_given, rows_named
 
 
 @evaluates(ast.Expr)
@@ -49,7 +49,19 @@ def assignment(ev: Evaluator, node: ast.Assign) -> Flow:
     value = ev.eval(node.value)
     for target in node.targets:
         ev.assign(target, value)
+        if isinstance(target, (ast.Tuple, ast.List)) and len(target.elts) == 2 and isinstance(value, Value):
+            _note_rows(ev, node, target, value)
     return Flow.NEXT
+
+
+def _note_rows(ev: Evaluator, node: ast.Assign, target: ast.expr, value: Value) -> None:
+    """Warns of `out, h = gru(x)` where the batch has two rows."""
+    shape: Sequence[Any] = getattr(value.type, "shape", ())
+    if not isinstance(node.value, ast.Call) or len(shape) < 3 or shape[0] != 2:
+        return
+    layer = ev.eval(node.value.func)
+    if said := rows_named(layer.cls) if isinstance(layer, Record) else "":
+        ev.error("TS102", said, target, severity="warning")
 
 
 @evaluates(ast.AnnAssign)
