@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NoReturn, TypeAlias
 
+from tessera.tracebacks import outward
+
 _UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
           "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}  # fmt: skip
 
@@ -47,6 +49,7 @@ class Save:
 class save:
     """Policies of `ts.remat`."""
 
+    @outward
     def __new__(cls, *args: object, **options: object) -> NoReturn:
         raise TypeError(
             "ts.save has policies of ts.remat, ts.save.products; ts.checkpoint.save(folder, model=model) writes arrays"

@@ -153,7 +153,9 @@ class LossCall:
                 more = f"it takes {takes}; take them out, or take the batch whole: def {self.name}(model, batch)"
                 raise LaunchError(Diagnostic("TS372", f"{message}: {more}"))
             return (), {n: self.arrays(v, n) for n, v in batch.items()}
-        if isinstance(batch, (list, tuple)) and not _numbers(batch) and not (alone and len(batch) != 1):
+        needed = [n for n in self.parameters or () if self.signature.parameters[n].default is inspect.Parameter.empty]
+        whole = _numbers(batch) if len(needed) < 2 else False
+        if isinstance(batch, (list, tuple)) and not whole and not (alone and len(batch) != 1):
             return tuple(self.arrays(v, f"item {i}") for i, v in enumerate(batch)), {}
         return (self.arrays(batch, "batch"),), {}
 
@@ -166,13 +168,15 @@ class LossCall:
             return {n: self.arrays(v, f"{name}.{n}") for n, v in value.items()}
         if isinstance(value, (list, tuple)) and not _numbers(value):
             return tuple(self.arrays(v, f"{name}.{i}") for i, v in enumerate(value))
+        of = "a batch" if name == "batch" else f"{name} of a batch"
         try:
             array = np.asarray(value)
-        except ValueError:  # rows of different lengths
-            array = np.asarray(None)
+        except ValueError:
+            message = f"{of} has rows of different lengths: pad them to one"
+            raise LaunchError(Diagnostic("TS372", message)) from None
         if array.dtype.kind not in "biufc":
             kind = f"text, {value!r:.40}" if isinstance(value, str) else f"of type {type(value).__name__}"
-            message = f"{name} of a batch is {kind}: {self.name} takes arrays and numbers"
+            message = f"{of} is {kind}: {self.name} takes arrays and numbers"
             raise LaunchError(Diagnostic("TS372", message))
         return array.astype(np.float32) if array.dtype == np.float64 else array
 

@@ -158,6 +158,7 @@ def test_no_error_of_python_comes_out(text: str, tmp_path: Path, monkeypatch: py
         ("ts.hvp(scalar, (x,), None)", "hvp: tangents is a tuple or list, not None"),
         ("ts.hvp(scalar, x, x)", "hvp: primals is a tuple with an entry for each argument of the function: (x,)"),
         ("ts.custom_vjp(nondiff_argnums=None)", "custom_vjp: nondiff_argnums is a whole number or a tuple or list"),
+        ("ts.save(model, 'model.pt')", "save: ts.save has policies of ts.remat"),
         ("ts.devices('a')", "devices takes no arguments by position, not 1: devices()"),
         ("ts.checkpoint.save(folder, keep=2, step=x)", "save: with keep=2, step is a whole number"),
         ("ts.function()(square, 2)", "function takes 1 argument by position, not 2: function(function)"),

@@ -435,3 +435,19 @@ def test_an_optimizer_that_holds_parameters_is_refused_with_what_to_leave_out():
             lambda m, x: ts.mse(m(x), x),
             [np.ones((2, 4), np.float32)],
         )
+
+
+def test_a_batch_of_lists_is_passed_item_by_item_to_a_loss_of_several():
+    x, y = [[1.0, 2.0], [3.0, 4.0]], [[1.0, 0.0], [0.0, 1.0]]
+    found = [
+        ts.train(
+            nn.Linear(2, 2, key=0), ts.optimizers.SGD(0.1), lambda model, x, y: ts.mse(model(x), y), [batch], steps=2
+        ).history["loss"]
+        for batch in ((x, y), [x, y], (np.array(x, np.float32), np.array(y, np.float32)))
+    ]
+    np.testing.assert_array_equal(found[0], found[2])
+    np.testing.assert_array_equal(found[1], found[2])
+    whole = ts.train(
+        nn.Linear(2, 2, key=0), ts.optimizers.SGD(0.1), lambda model, batch: ts.mean(model(batch)), [x], steps=2
+    )
+    assert len(whole.history["loss"]) == 2

@@ -157,7 +157,7 @@ def test_what_train_does_not_take():
     refused(
         "TS372", "batch has 'z', which loss does not take: it takes x, y", model, OPT, loss, [{"x": X, "y": Y, "z": Y}]
     )
-    refused("TS372", "item 0 of a batch is of type list", model, OPT, loss, [([[1.0], [1.0, 2.0]], Y)])
+    refused("TS372", "item 0 of a batch has rows of different lengths", model, OPT, loss, [([[1.0], [1.0, 2.0]], Y)])
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
