@@ -21,7 +21,7 @@ CODES: dict[str, CodeEntry] = {
     "TS101": CodeEntry("Syntax error", "the text is not Python plus Tessera's three dialect forms",
                        "cli.check, compiler.frontend"),
     "TS102": CodeEntry("Unsupported construct", "this Python construct has no meaning inside a function or kernel",
-                       "compiler.frontend, language.decorators"),
+                       "compiler.frontend, language.decorators, runtime.eager.protocols"),
     "TS103": CodeEntry("Unknown name", "no variable, parameter, dim, global or operator has this name",
                        "compiler.frontend.evaluate.machine"),
     "TS104": CodeEntry("Unknown attribute", "the value has no such attribute or method",
