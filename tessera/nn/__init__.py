@@ -38,7 +38,7 @@ _HOME = {
     **dict.fromkeys(("FlashDecoding", "PagedAttention", "PagedCache"), "decoding"),
     **dict.fromkeys(("tree_ravel",), "vectors"),
     **dict.fromkeys(("StatefulObject", "StatefulTensor", "KVCache"), "state"),
-    "MixedPrecision": "mixed",
+    **dict.fromkeys(("MixedPrecision",), "mixed"),
     **dict.fromkeys(("binary_cross_entropy", "huber"), "losses"),
     **dict.fromkeys(("cross_entropy_safe", "FusedAdamW", "FusedSGD"), "stable"),
 }

@@ -19,7 +19,7 @@ from tessera.language.absent import instead, no_name
 from tessera.tracebacks import outward
 
 _HOME = {
-    "Optimizer": "base",
+    **dict.fromkeys(("Optimizer",), "base"),
     **dict.fromkeys(("Group",), "groups"),
     **dict.fromkeys(("OptimizerState", "StepReport"), "memory"),
     **dict.fromkeys(("SGD", "Adam", "AdamW", "Adagrad", "LAMB", "Lion", "Muon", "RMSprop"), "rules"),

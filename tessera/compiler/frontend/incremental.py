@@ -61,7 +61,7 @@ class FileAnalysis:
     text: str = ""
     analyses: list[Analysis] = field(default_factory=list[Analysis])
     problems: list[Diagnostic] = field(default_factory=list[Diagnostic])
-    """findings that belong to no function: places that do not parse, unknown names, steps of `ts.train`"""
+    """findings that belong to no function: places that do not parse, unknown names, steps of `ts.train`, calls"""
     trainings: list[Training] = field(default_factory=list["Training"])
     """the calls of `ts.train`"""
     inside: list[Inside] = field(default_factory=list[Inside])
@@ -141,10 +141,10 @@ class FileAnalysis:
         self.shapes_of = text
         source = source_of(self.file, text)
         said = {(d.code, d.span) for a in self.analyses for d in a.diagnostics}
-        of_steps = [d for t in trainings for d in t.findings(source) if (d.code, d.span) not in said]
-        of_steps = [d for d in of_steps if not self.in_gap(d.span)]
+        of_calls = {(d.code, d.span): d for each in (*calls, *trainings) for d in each.findings(source)}
+        of_calls = [d for key, d in of_calls.items() if key not in said and not self.in_gap(d.span)]
         outside = self._outside_of_programs([*self._unknown_names(), *self._misfits()])
-        self.problems = [*self._parsed.problems, *self._given_up(), *outside, *of_steps]
+        self.problems = [*self._parsed.problems, *self._given_up(), *outside, *of_calls]
 
     def _called(self, unchanged: Unchanged, trainings: list[Training], calls: list[PlainCall]) -> Generator[None]:
         """Finds the functions and modules that the file calls outside of programs."""

@@ -185,3 +185,14 @@ def test_inspection_asks_for_no_suggestion(monkeypatch):
     monkeypatch.setattr("tessera.nearest.nearest", lambda *args: asked.append(args))
     assert not hasattr(ts, "__wrapped__") and asked == []
     assert not hasattr(ts, "sofmax") and asked
+
+
+MODULES = ("checkpoint", "fft", "kernels", "linalg", "nn", "nn.init", "optimizers", "profiler")
+
+
+@pytest.mark.parametrize("path", ["tessera", *(f"tessera.{name}" for name in MODULES)])
+def test_every_name_that_a_module_gives_is_known(path: str) -> None:
+    module = importlib.import_module(path)
+    names = [n for n in getattr(module, "__all__", dir(module)) if not n.startswith("_")]
+    lines = [f"from {path} import {n}\n{path.replace('tessera', 'ts')}.{n}" for n in names]
+    assert names and found("\n".join(["import tessera as ts", *lines])) == []

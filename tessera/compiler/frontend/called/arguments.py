@@ -160,19 +160,24 @@ def computed(
         found = analyse(definition, given, held)
         if not signature.dims or (found.ok and not found.undecided and not any(_decided(found.checks))):
             return found, held
+    tried = analyse(definition, {**of_open_sizes(signature), **given})
+    found, _ = dims.solve(_decided(tried.checks))
+    every = {**held, **{n.removeprefix("?"): size for n, size in found.items()}}
+    sizes = {n: size for n, size in every.items() if n in signature.dims}
+    return analyse(definition, given, sizes), sizes
+
+
+def of_open_sizes(signature: Signature) -> dict[str, ArgType]:
+    """Tensors for the annotations of named dims, of sizes that nothing is known of, by parameter: none for those of any
+    rank."""
     open_ = {name: symbol(f"?{name}") for name in signature.dims}
-    tensors = {
+    return {
         p.name: TensorType(
             tuple(substitute(d, open_) for d in p.annotation.shape if d is not ...), p.annotation.dtype or f32
         )
         for p in signature.parameters
         if isinstance(p.annotation, TensorAnn) and p.annotation.shape and ... not in p.annotation.shape
     }
-    tried = analyse(definition, {**tensors, **given})
-    found, _ = dims.solve(_decided(tried.checks))
-    every = {**held, **{n.removeprefix("?"): size for n, size in found.items()}}
-    sizes = {n: size for n, size in every.items() if n in signature.dims}
-    return analyse(definition, given, sizes), sizes
 
 
 def _decided(checks: Iterable[LaunchCheck]) -> Iterator[tuple[str, Dim, int]]:
@@ -250,7 +255,7 @@ class Names:
     live = False
 
     def __init__(self, file: TextScope, outer: Scope, node: ast.Module | ast.FunctionDef) -> None:
-        self.file, self._outer, self._node = file, outer, node
+        self.file, self.outer, self.node = file, outer, node
         self.signatures: dict[Any, Any] = {}
         self._values: dict[str, Any] = {}
         self._texts: dict[str, ast.expr] = {}
@@ -262,8 +267,8 @@ class Names:
     @property
     def needs_arguments(self) -> bool:
         """Whether what its names mean is known only when the function around it is called."""
-        a = self._node.args if isinstance(self._node, ast.FunctionDef) else None
-        outer = isinstance(self._outer, Names) and self._outer.needs_arguments
+        a = self.node.args if isinstance(self.node, ast.FunctionDef) else None
+        outer = isinstance(self.outer, Names) and self.outer.needs_arguments
         given = a is not None and (len(a.posonlyargs) + len(a.args) > len(a.defaults) or None in a.kw_defaults)
         return outer or given
 
@@ -272,19 +277,19 @@ class Names:
         """The values that are assigned to each name, in order."""
         if self._bound is None:
             self._bound = {}
-            for node in _statements(self._node.body):
+            for node in _statements(self.node.body):
                 _bind(node, self._bound)
         return self._bound
 
     def lookup(self, name: str) -> Any:
         if name in self._values:
             return self._values[name]
-        outer = self._outer.lookup(name) if isinstance(self._node, ast.Module) else MISSING
+        outer = self.outer.lookup(name) if isinstance(self.node, ast.Module) else MISSING
         if outer is not MISSING and outer is not UNKNOWN:
             return outer
         candidates = self._candidates(name)
         if not candidates:
-            return self._outer.lookup(name)
+            return self.outer.lookup(name)
         self._values[name] = UNKNOWN  # while it is evaluated: a value that depends on itself is unknown
         for node, item in candidates:
             value = self.value(node)
@@ -302,8 +307,8 @@ class Names:
             return self._renewed[name]
         text = old._texts.get(name)
         if text is None:
-            if isinstance(old._outer, Names) and isinstance(self._outer, Names):
-                same = name not in old.bound and self._outer.renews(old._outer, name, unchanged)
+            if isinstance(old.outer, Names) and isinstance(self.outer, Names):
+                same = name not in old.bound and self.outer.renews(old.outer, name, unchanged)
             else:
                 same = unchanged(name, old.file)
             return self._renewed.setdefault(name, same)
@@ -324,15 +329,15 @@ class Names:
         return [*([(default, None)] if default is not None else ()), *self.bound.get(name, ())]
 
     def _default(self, name: str) -> ast.expr | None:
-        if not isinstance(self._node, ast.FunctionDef):
+        if not isinstance(self.node, ast.FunctionDef):
             return None
-        a = self._node.args
+        a = self.node.args
         positional = [*a.posonlyargs, *a.args]
         pairs = [*zip(positional[len(positional) - len(a.defaults) :], a.defaults, strict=True)]
         return next((d for p, d in (*pairs, *zip(a.kwonlyargs, a.kw_defaults, strict=True)) if p.arg == name), None)
 
     def names(self) -> list[str]:
-        return [*self.bound, *self._outer.names()]
+        return [*self.bound, *self.outer.names()]
 
     def edited(self, definition: Definition, text: str) -> Definition | None:
         return None

@@ -7,6 +7,7 @@ differs between them, say because the file makes two models of one class, has a 
 from __future__ import annotations
 
 import ast
+import re
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -20,13 +21,16 @@ from tessera.compiler.frontend.names.values import Record, is_dict, is_tuple, re
 from tessera.compiler.frontend.result import Analysis, ExprInfo, InnerCall
 from tessera.compiler.frontend.syntax.trees import first_line
 from tessera.compiler.ir.types import TensorType
-from tessera.errors import Span
+from tessera.errors import Diagnostic, Note, Span
 from tessera.immutable import immutable, mutable
 from tessera.language import dims
 from tessera.language.dims import Dim, Expr
 
 if TYPE_CHECKING:
     from tessera.compiler.frontend.called.arguments import MadeArgument  # slow: the evaluator, at a server's start
+
+_OWN_NAME = re.compile(r"<(\w+)>")
+"""a name of what calls the user's function here: `<model>`, `<gradient>`"""
 
 
 @immutable
@@ -64,6 +68,19 @@ class CalledProgram:
             if by and definition.file == span.file and definition.line <= span.line <= end:
                 return at(by, span)
         return span
+
+    def placed(self, d: Diagnostic, file: str, place: Span, own: Span | None = None) -> Diagnostic:
+        """A finding in this program as one of a file: at its line if it is in that file, else at `place`, as is what is
+        said of lines of our `own`; in words of the user's, whose names are not in <>."""
+        said = ((n.message, n.span) for n in d.notes if n.span != own and not _OWN_NAME.search(n.message))
+        notes = tuple(Note(message, self.moved(span) if span is not None else None) for message, span in said)
+        at_own = d.span == own
+        d = replace(d, message=_OWN_NAME.sub(r"\1", d.message), notes=notes, span=self.moved(d.span))
+        if at_own:
+            return replace(d, span=place, fixes=())
+        if d.span.file == file:
+            return d
+        return replace(d, span=place, fixes=(), notes=(Note("found here", d.span), *d.notes))
 
 
 def at(by: int, s: Span) -> Span:

@@ -1,5 +1,6 @@
 """Functions and methods that a file calls outside of programs, `loss(model, x, y)`, `model(x)` or
-`ts.value_and_grad(loss)(model, x, y)`, for the arguments that its text makes: what editors show inside them.
+`ts.value_and_grad(loss)(model, x, y)`, for the arguments that its text makes: what editors show inside them, and the
+errors that these calls would raise.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from tessera.compiler.frontend.analyse import analyse
 from tessera.compiler.frontend.called.arguments import (
     AsCalled,
     Beside,
@@ -22,8 +24,10 @@ from tessera.compiler.frontend.called.arguments import (
     content,
     is_open,
     lines,
+    of_open_sizes,
     with_classes_of,
 )
+from tessera.compiler.frontend.called.certain import calls_for_certain, has_one_value
 from tessera.compiler.frontend.called.inside import CalledProgram, current
 from tessera.compiler.frontend.module import TextScope, decorated_kind
 from tessera.compiler.frontend.names.definition import Definition, Scope
@@ -31,8 +35,11 @@ from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.signature import definition_signature
 from tessera.compiler.frontend.names.transformed import TransformedRef
 from tessera.compiler.frontend.names.values import UNKNOWN, ClassRef, Method, Record
-from tessera.compiler.frontend.result import ArgType, changed
+from tessera.compiler.frontend.result import Analysis, ArgType, changed
+from tessera.compiler.frontend.syntax.parse import Source
+from tessera.errors import Diagnostic, Note, Span
 from tessera.immutable import mutable
+from tessera.language.annotations import TensorAnn
 
 MOST = 2
 """calls of one function that are looked at"""
@@ -56,6 +63,8 @@ class PlainCall:
     nodes: Mapping[str, ast.expr] = field(default_factory=dict[str, ast.expr])
     """the expressions that make them"""
     found: CalledFunction | None = None
+    open_sizes: CalledProgram | None = None
+    """the program for sizes that nothing is known of, once an error asks for it"""
 
     def follow(self) -> None:
         """Takes the lines where its arguments stand now, after some have come or gone above."""
@@ -70,6 +79,45 @@ class PlainCall:
             return None
         f = self.found.known
         return CalledProgram(f.analysis, f.made, f.sizes, own=self.found.whole is None)
+
+    def findings(self, source: Source) -> list[Diagnostic]:
+        """The errors of the program, where it is called for certain with what the text makes: in this file at their
+        lines, others at the call. Of what Python runs, those of shapes alone: other things Python may do."""
+        program = self.program
+        if program is None or self.function is None or self.call not in calls_for_certain(self.statement):
+            return []
+        errors = [d for d in program.analysis.diagnostics if d.severity == "error"]
+        if self.gradient is None:
+            sure = all(d.code[:3] in ("TS2", "TS3") for d in errors)
+            errors = [d for d in errors if sure and d.code.startswith("TS2")]
+        nodes = [self.call.func, *(self.nodes[name] for name in self.made)]
+        if not errors or not all(has_one_value(node, self.names) for node in nodes):
+            return []
+        always = self._of_any_sizes()
+        errors = [d for d in errors if (d.code, program.moved(d.span)) in always]
+        own, place = self._own if self.gradient is not None else None, source.span(self.call)
+        found = [program.placed(d, source.file, place, own) for d in errors]
+        return [d if d.span == place else replace(d, notes=(*d.notes, Note("called here", place))) for d in found]
+
+    def _of_any_sizes(self) -> set[tuple[str, Span]]:
+        """The errors, by code and place, whatever the sizes of named dims: the call may give others than the
+        annotations name. None where an argument is not known."""
+        if self.open_sizes is None:
+            assert self.function is not None and self.found is not None
+            parameters = (signature := definition_signature(self.function)).parameters
+            given = {**of_open_sizes(signature), **{n: m.type for n, m in self.made.items()}}
+            needed = {p.name for p in parameters if is_open(p) and p.default is None}
+            needed |= {p.name for p in parameters if isinstance(p.annotation, TensorAnn) and p.annotation.shape}
+            program = self.found.program or self.function
+            tried = analyse(program, given, {}) if given.keys() >= needed else Analysis(program)
+            self.open_sizes = CalledProgram(tried, own=self.gradient is None)
+        return {(d.code, self.open_sizes.moved(d.span)) for d in self.open_sizes.analysis.diagnostics}
+
+    @property
+    def _own(self) -> Span:
+        """Where the gradient's own line stands."""
+        assert self.function is not None and isinstance(self.function.tree, ast.FunctionDef)
+        return self.function.text.span(self.function.tree.body[0])
 
 
 def plain_calls(

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
+from tessera.compiler.frontend.called.certain import may_fail
 from tessera.compiler.frontend.library import outside
 from tessera.compiler.frontend.module import TextScope
 from tessera.compiler.frontend.names.frame import Closure
@@ -50,15 +51,9 @@ def _calls(statement: ast.stmt) -> tuple[list[ast.Call], frozenset[str]]:
         elif isinstance(node, ast.Call) and dotted_name(node.func):
             plain = not any(isinstance(a, ast.Starred) for a in node.args) and all(k.arg for k in node.keywords)
             calls += [node] if plain else []
-        if not isinstance(node, (ast.Try, ast.With)) or (isinstance(node, ast.With) and not _asks(node)):
+        if not may_fail(node):
             pending += [(n, inner) for n in ast.iter_child_nodes(node)]
     return calls, frozenset(hidden)
-
-
-def _asks(node: ast.With) -> bool:
-    """`with pytest.raises(...)`, or another function of that name."""
-    called = [i.context_expr.func for i in node.items if isinstance(i.context_expr, ast.Call)]
-    return any("raises" in dotted_name(f).lower() for f in called)
 
 
 def _callee(scope: TextScope, call: ast.Call, hidden: frozenset[str]) -> Closure | ClassRef | None:

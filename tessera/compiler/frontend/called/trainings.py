@@ -36,7 +36,7 @@ from tessera.compiler.frontend.names.signature import Signature, definition_sign
 from tessera.compiler.frontend.names.values import Builtin, ClassRef, Namespace, Record
 from tessera.compiler.frontend.result import Analysis, ArgType, changed
 from tessera.compiler.frontend.syntax.parse import Source, parse_module
-from tessera.errors import Diagnostic, Edit, Fix, Note, Span
+from tessera.errors import Diagnostic, Edit, Fix, Span
 from tessera.immutable import mutable
 from tessera.language.annotations import dotted_name
 from tessera.language.drawing import DRAWS, held_averages, moved_averages
@@ -47,7 +47,6 @@ MODE = {"mode": "training", DRAWS: "key_"}
 _PARAMETERS = ("model", "optimizer", "loss", "data")
 SWAPPED = "train(model, optimizer, loss, data): the optimizer comes before the loss"
 NO_OPTIMIZER = "the text does not tell the optimizer"
-_OWN_NAME = re.compile(r"<(\w+)>")
 _MENTIONS: WeakKeyDictionary[ast.stmt, frozenset[str]] = WeakKeyDictionary()
 """of statements that have been asked about: the names that they read, none where they do not call `ts.train`"""
 
@@ -119,27 +118,14 @@ class Training:
         here = self.loss.file == source.file
         place = replace(self.loss, source=source.text).span if here else source.span(self.nodes["loss"])
         said = self.step.analysis.diagnostics
-        found = [self._placed(d, source, place) for d in said if d.severity == "error" or d.code == "TS374"]
+        said_of, own = CalledProgram(self.step.analysis), self._own
+        errors = (d for d in said if d.severity == "error" or d.code == "TS374")
+        found = [said_of.placed(d, source.file, place, own) for d in errors]
         if without := [d for d in said if d.code == "TS354"]:
             state = self.state()
             idle = idle_parts(without, state.members["moments"] if state is not None else None)
             found += [idle_finding(self.name, idle, place)] if idle else []
         return found
-
-    def _placed(self, d: Diagnostic, source: Source, place: Span) -> Diagnostic:
-        """A finding of the step in this file: what is said of the step's own lines, at `place`; in words of the user's,
-        whose names are not in <>."""
-        assert self.step is not None
-        moved, own = CalledProgram(self.step.analysis).moved, self._own
-        said = ((n.message, n.span) for n in d.notes if n.span != own and not _OWN_NAME.search(n.message))
-        notes = tuple(Note(message, moved(span) if span is not None else None) for message, span in said)
-        at_step = d.span == own
-        d = replace(d, message=_OWN_NAME.sub(r"\1", d.message), notes=notes, span=moved(d.span))
-        if at_step:
-            return replace(d, span=place, fixes=())
-        if d.span.file == source.file:
-            return d
-        return replace(d, span=place, fixes=(), notes=(Note("found here", d.span), *d.notes))
 
     @property
     def _own(self) -> Span:
