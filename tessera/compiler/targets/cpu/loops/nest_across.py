@@ -148,6 +148,8 @@ class Across:
         ev.within[self.reduced] = self.length
         limit = self._limit(vector, extent, Coord(0, 0), Coord(0, n - 1))
         VectorLoop(body, vector, lanes, 1, write).run(0, extent, limit, [])
+        ev.env.pop(self.reduced)
+        ev.within.pop(self.reduced)
 
     def _limit(self, vector: int, extent: Index, first: Coord, last: Coord) -> Index:
         """How far the main part may run for all positions of the reduced axis from `first` to `last`: an access may
@@ -158,8 +160,6 @@ class Across:
             ev.env[self.reduced] = at
             limits.append(self.body.limit(vector, extent))
         return self.fn.smin(*limits) if before else limits[0]
-        ev.env.pop(self.reduced)
-        ev.within.pop(self.reduced)
 
     def _piece(self, vector: int, lo: Index, hi: Index, partials: list[Partials], lanes: int) -> None:
         fn = self.fn
