@@ -14,10 +14,11 @@ import numpy as np
 import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
 from tessera.nn import tree
+from tessera.runtime.callsite import call_span
 
 
 class DataWarning(UserWarning):
-    """TS372: batches of a run that is resumed are not those that it would have had."""
+    """TS372: batches of a run that is resumed are not those that it would have had, or are single samples."""
 
 
 class Ended(Exception):
@@ -52,6 +53,12 @@ def _takes_nothing(data: Any) -> bool:
     return _needed(data) == [] and not inspect.signature(data).parameters
 
 
+def _gives_samples(data: Any) -> bool:
+    """Whether it is one of PyTorch's data sets that a loader makes batches of."""
+    names = [c.__name__ for c in type(data).__mro__ if c.__module__ == "torch.utils.data.dataset"]
+    return "Dataset" in names and "IterableDataset" not in names
+
+
 class Feed:
     """Batches of an iterable, passes over it one after another; or of a function of the batch's number.
 
@@ -64,6 +71,11 @@ class Feed:
             kind = "one array" if tree.is_array(data) else f"a {type(data).__name__}"
             message = "data=[(x, y)] is one batch, data=lambda i: (x[32 * i : 32 * i + 32], ...) cuts them"
             raise LaunchError(Diagnostic("TS372", f"data are batches, one after another, and not {kind}: {message}"))
+        if _gives_samples(data):
+            kind, loader = type(data).__name__, "torch.utils.data.DataLoader(data, batch_size=32)"
+            message = f"data: a {kind} gives samples, and each is taken for a batch; {loader} makes batches of them"
+            at = call_span()
+            warnings.warn_explicit(f"TS372: {message}", DataWarning, at.file, at.line)
         passes, needed = inspect.isgeneratorfunction(data), _needed(data) or []
         if len(needed) > (0 if passes else 1):
             called = "each pass calls it without arguments" if passes else "it is called with the number of a batch"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import tessera as ts
 from tessera import nn
 from tessera.runtime.code import build
+from tessera.training.data import DataWarning
 from tests.conftest import require
 from tests.unit.training.test_train import BATCHES, OPT, X, Y, bits, equal, fresh, loss, train
 
@@ -327,3 +329,14 @@ def test_a_loss_that_returns_nothing():
 
 def nothing(model, x):
     model(x)
+
+
+def test_samples_are_no_batches() -> None:
+    data = require("torch").utils.data
+    pairs = data.TensorDataset(*(require("torch").from_numpy(a) for a in (X, Y)))
+    said = r"TS372: data: a TensorDataset gives samples, .*DataLoader\(data"
+    with pytest.warns(DataWarning, match=said) as found:
+        train(data=pairs, steps=1)
+    assert Path(found[0].filename).name == "test_train.py"  # where `train` is called
+    with warnings.catch_warnings(action="error"):
+        train(data=data.DataLoader(pairs, batch_size=8), steps=1)
