@@ -11,8 +11,9 @@ from tessera.compiler.frontend.evaluate import (
     transforms,
     undecided,
 )
-from tessera.compiler.frontend.evaluate.python import builtins, modules
+from tessera.compiler.frontend.evaluate.python import builtins, drawn_arrays, modules
 
 __all__ = [
-    "builtins", "calls", "control", "expressions", "modules", "operators", "statements", "transforms", "undecided",
+    "builtins", "calls", "control", "drawn_arrays", "expressions", "modules", "operators", "statements", "transforms",
+    "undecided",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from tessera.compiler.frontend.evaluate.machine import Evaluator
 from tessera.compiler.frontend.evaluate.suggested_fixes import own_alias
 from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.frame import Closure
+from tessera.compiler.frontend.names.numbers import NumpyGenerator, NumpyMember
 from tessera.compiler.frontend.names.values import (
     ABSTRACT,
     MISSING,
@@ -46,6 +47,8 @@ CONTAINERS = (list, dict, set, tuple, str, bytes, frozenset, range)
 def attribute(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Any:
     if isinstance(value, Unknown):
         return undecided.attribute(value, name) if isinstance(value, Several) else UNKNOWN
+    if isinstance(value, NumpyGenerator):
+        return NumpyMember(name, "numpy.random")
     if ev.layer.owns(value):
         found = ev.layer.attribute(node, value, name)
         return _no_method(ev, node, value, name) if found is MISSING else found
@@ -112,6 +115,8 @@ def _member(ev: Evaluator, node: ast.Attribute, module: Namespace, name: str) ->
     if module.path == "tessera" and name in dir(tessera):
         if name == "random_key":  # outside of programs a text decides sizes, for which any key will do
             return Builtin("tessera.random_key") if ev.outside else ev.error("TS105", drawing.WHY, _asked_at(ev, node))
+        if name in ("rand", "randn") and ev.outside:
+            return Builtin(f"tessera.{name}")
         kind = ev.definition.kind
         return ev.error("TS104", f"tessera.{name} cannot be used in a {kind}; {instead_inside(name)}", node)
     if module.path == "tessera" and ev.layer.functions and ev.layer.has_function(name):

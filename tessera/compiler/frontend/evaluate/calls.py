@@ -63,6 +63,8 @@ from tessera.tracebacks import OWN
 
 BUILTINS: dict[str, Callable[..., Any]] = {}
 """what builtins of Python, and a few of Tessera, do in both layers"""
+NUMPY_ARRAYS: dict[tuple[str, str], Callable[..., Any]] = {}
+"""by module and name, what functions of NumPy make outside of programs; `python.drawn_arrays` registers them"""
 PYTHON_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 """what functions of Python's modules do with items that may be tensors; `python.modules` registers them"""
 SIMPLE = (int, float, str, bool, type(None), tuple, list, dict)
@@ -91,6 +93,9 @@ def call_node(ev: Evaluator, node: ast.Call) -> Any:
 def call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if isinstance(callee, NumpyMember) and (tensors := _tensors(ev, args, kwargs)):
         return _use_ours(ev, node, callee.__name__, callee, tensors[0])
+    if isinstance(callee, NumpyMember) and ev.outside and not has_unknown((args, [*kwargs.values()])):
+        made = NUMPY_ARRAYS.get((callee.__module__, callee.__name__))
+        return UNKNOWN if made is None else made(ev, node, args, kwargs)
     if isinstance(callee, Unknown):
         return _unknown(ev, node, args)
     if isinstance(callee, Closure):

@@ -37,6 +37,10 @@ class NumpyMember(Unknown):
         self.__name__, self.__module__ = name, module
 
 
+class NumpyGenerator:
+    """What `np.random.default_rng()` gives where only a text is read."""
+
+
 _FUNCTIONS = {name: NumpyFunction(name) for name in SHARED}
 
 

@@ -108,8 +108,8 @@ _PYTHONS: dict[tuple[str, str], Any] = {
 }
 """members of Python's modules that functions may call"""
 _OPERATOR_SPACES = ("tessera", "tessera.op", "tessera.tensor", "tessera.nn")
-_NUMPY_MODULES = frozenset({"numpy.fft", "numpy.linalg"})
-"""those whose functions take arrays"""
+_NUMPY_MODULES = frozenset({"numpy.fft", "numpy.linalg", "numpy.random"})
+"""those whose functions take or give arrays"""
 _CONSTANTS = {"inf": math.inf, "nan": math.nan, "pi": math.pi, "e": math.e, "newaxis": None}
 
 
