@@ -13,7 +13,7 @@ import tessera as ts
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType
 from tessera.compiler.pipeline import generate
-from tessera.compiler.targets.cpu.llvm.isa import LEVELS
+from tessera.compiler.targets.cpu.llvm.isa import LEVELS, host
 from tessera.compiler.targets.cpu.target import CpuTarget
 from tessera.language import dtypes as dt
 from tessera.language.dims import ceildiv
@@ -168,6 +168,7 @@ def test_windows_that_are_read_in_place(dtype: dt.DType, layout: Layout, rows: i
         (x, Arg("a", weights.shape, dtype), 1, "_walked_b"),
         (given, Arg("a", (rows, *layout[0][: layout[2]]), dtype, strides=apart), 1, "_walked_a_walked_b"),
     ):
+        text = text if host().masks else None  # others pack them
         out = Guarded(np.zeros(size, dtype.numpy), at_end=True).array
         got = product("avx512", a, b, (left, y), size, dtype, block, (lead, layout[2]), text=text, out=out)
         np.testing.assert_array_equal(got, want)
@@ -184,7 +185,7 @@ def test_blocks_of_convolutions_hold_whole_rows_of_an_image() -> None:
     x, w = (rng.standard_normal(s).astype(np.float32) for s in ((2, 20, 42, 42), (40, 20, 3, 3)))
     known = ts.compile(ts.function(opened), target="cpu", dims={"N": 2, "H": 42, "W": 42})
     source = generate(known.lowered.program, CpuTarget("avx512")).source
-    assert "_40x40x180_" in source and "_walked_b(" in source
+    assert ("_40x40x180_" in source and "_walked_b(" in source) or not host().masks
     np.testing.assert_array_equal(known(x, w), ts.compile(ts.function(opened), target="cpu")(x, w))
 
 
@@ -204,7 +205,7 @@ def test_convolutions_have_the_same_bits_with_narrower_vectors(shapes: Any) -> N
     for level in LEVELS:
         out = [np.empty(s, np.float32) for s in (np.shape(known(x, w)[0]), x.shape, w.shape)]
         code = generate(program, CpuTarget(level))
-        assert ("_walked_b(" in code.source) == (level == "avx512")
+        assert ("_walked_b(" in code.source) == host(level).masks
         CpuTarget(level).load(code).run([v.ctypes.data for v in (x, w, *out)], [], [])
         found[level] = [v.tobytes() for v in out]
     assert found["avx512"] == found["avx2"] == found["baseline"]
