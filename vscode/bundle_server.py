@@ -109,19 +109,27 @@ def bundle() -> dict[str, str]:
 
 
 def referenced(files: dict[str, str]) -> dict[str, str]:
-    """Without functions of our modules whose names stand nowhere else, and those that only such functions call."""
+    """Without functions of modules, and private tables, whose names stand nowhere else, and what only these name."""
     words = Counter(w for text in files.values() for w in re.findall(r"\w+", text))
-    trees = {p: ast.parse(t) for p, t in files.items() if p.startswith(OURS) and not p.startswith(SHOWN)}
-    while alone := [
-        (tree, node)
-        for tree in trees.values()
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and words[node.name] == 1 and not node.decorator_list
-    ]:
+    trees = {p: ast.parse(t) for p, t in files.items() if p.endswith(".py") and not p.startswith(SHOWN)}
+    while alone := [(t, node) for t in trees.values() for node in t.body if words[_only_name(node)] == 1]:
         for tree, node in alone:
             tree.body.remove(node)
             words.subtract(re.findall(r"\w+", ast.unparse(node)))
     return files | {path: ast.unparse(tree) for path, tree in trees.items()}
+
+
+def _only_name(node: ast.stmt) -> str:
+    """The name by which a function or a private table is used; "" of what is used in other ways."""
+    match node:
+        case ast.FunctionDef(name=name, decorator_list=[]):
+            return name
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict() | ast.List() as table) if (
+            name[0] == "_" != name[1:2]
+        ):
+            return "" if any(isinstance(n, ast.Call) for n in ast.walk(table)) else name
+        case _:
+            return ""
 
 
 def taken_elsewhere(present: dict[str, Path]) -> dict[str, set[str]]:
@@ -258,6 +266,8 @@ class Smaller(ast.NodeTransformer):
         return node
 
     def visit_FunctionDef(self, node: Any) -> Any:
+        if any(ast.unparse(d) in ("overload", "typing.overload") for d in node.decorator_list):
+            return None
         outer, self.in_function = self.in_function, True
         if not (self.text or node.name in INSPECTED):
             node.returns = None

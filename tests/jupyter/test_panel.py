@@ -252,9 +252,9 @@ def steps(a: Tensor["N", "N", ts.f32]):
 """
     monkeypatch.setenv("TESSERA_TARGET", "cpu")
     html = nb.run(cell).html
-    table = html[html.index('class="ts-rows ts-many"') :].partition("</table>")[0]
-    rows = re.findall(r"<tr><th>(.*?)</th>", table, re.S)
-    _, *kernels = rows
+    tables = (t.partition("</table>")[0] for t in html.split('class="ts-rows ts-many"')[1:])
+    rows = (re.findall(r"<tr><th>(.*?)</th>", table, re.S) for table in tables)
+    kernels = next(others for first, *others in rows if first == "kernel")
     assert len(kernels) == 2 and all("<b>× 20</b>" in row and row.count("<li>") == 20 for row in kernels)
     assert 'data-h="bound by"' in html, "the names of figures, for panels without room for columns"
 
