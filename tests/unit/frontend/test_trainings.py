@@ -123,7 +123,13 @@ def test_batch_normalisation_that_no_step_trains_is_found_at_its_call() -> None:
     "body, code, line, col, said",
     [
         ("return (model(x) - x) ** 2", "TS352", 0, 5, "reduce it with"),
-        ("y = model(x[:, 1:])\n    return ts.mse(y, x)", "TS208", 1, 9, "D is 64"),
+        (
+            "y = model(x[:, 1:])\n    return ts.mse(y, x)",
+            "TS208",
+            1,
+            9,
+            "model: Linear(64, 64) expects 64 features, got 63",
+        ),
         ("return ts.mse(model(x)[:, 1:], x)", "TS202", 1, 12, "63"),
     ],
     ids=["no number", "sizes of the model", "shapes"],
@@ -243,7 +249,7 @@ def test_a_step_is_predicted_with_its_update() -> None:
         ("def loss(model, x):\n    return ts.mse(model(x), x)\n" + TRAIN, "loss has no annotation of x"),
         (
             "def loss(model, x: Tensor['B', 3]):\n    return ts.mse(model(x), x)\n" + TRAIN,
-            "D is 64 (axis 0 of self.weight) and 3",
+            "model.up: Linear(64, 32) expects 64 features, got 3",
         ),
     ],
 )
