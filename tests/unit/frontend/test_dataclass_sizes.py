@@ -59,7 +59,7 @@ def test_sizes_that_are_given_meet():
 
 
 @pytest.mark.parametrize("line, code, said", [
-    ("n.down(x)", "TS208", "__call__: In is H (axis 0 of self.weight) and D (axis 1 of x)"),
+    ("n.down(x)", "TS208", "n.down: Linear expects H features, got D"),
     ("n.up(x) + x", "TS202", "[B, H] and [B, D] do not broadcast: H meets D at axis -1"),
     ("n.up.weight @ n.up.weight", "TS203", "[D, H] @ [D, H]: contracted dimensions H and D differ"),
 ])  # fmt: skip
