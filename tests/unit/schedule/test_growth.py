@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 
 import pytest
 
+from tessera.collector import collector_paused
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.ir.core import Block, Op, clone
 from tessera.compiler.ir.printer import Printer
@@ -48,7 +50,7 @@ def graph(program: Callable[[int], list[str]], n: int) -> Op:
 
 
 def counted(work: Callable[[], object]) -> int:
-    """How many functions it calls, those of C as well."""
+    """How many functions it calls, those of C as well; none that end what earlier tests have left."""
     calls = 0
 
     def note(_frame: object, event: str, _arg: object) -> None:
@@ -56,11 +58,13 @@ def counted(work: Callable[[], object]) -> int:
         calls += event in ("call", "c_call")
 
     before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
+    gc.collect()
+    with collector_paused(old=True):
+        sys.setprofile(note)
+        try:
+            work()
+        finally:
+            sys.setprofile(before)
     return calls
 
 
