@@ -59,7 +59,7 @@ def counted(work: Callable[[], object]) -> int:
 
     before = sys.getprofile()
     gc.collect()
-    with collector_paused(old=True):
+    with collector_paused():
         sys.setprofile(note)
         try:
             work()
