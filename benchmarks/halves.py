@@ -1,7 +1,7 @@
 """Rows of `python -m benchmarks cpu` in bf16, and causal attention in both widths, beside PyTorch with oneDNN.
 
-Of products with constant weights both have packed the weights before: PyTorch by an operator of oneDNN's, Tessera as
-arrays that are frozen.
+Of products with constant weights both have packed the weights before: PyTorch by an operator of oneDNN's, where the
+processor has the instructions that it asks for, and Tessera as arrays that are frozen.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def product(n: int, packed: bool) -> Work:
     (a, ta), (b, tb) = pair(n, n), pair(n, n, scale=0.5)
     out = torch.empty(n, n, dtype=torch.bfloat16)
     peer: Callable[[], Any] = lambda: torch.mm(ta, tb, out=out)  # noqa: E731
-    if packed:
+    if packed and torch.ops.mkldnn._is_mkldnn_bf16_supported():
         weights = torch.ops.mkldnn._reorder_linear_weight(tb.T.contiguous(), n)
         peer = lambda: torch.ops.mkldnn._linear_pointwise(ta, weights, None, "none", [], "")  # noqa: E731
     want = a.astype("f8") @ b.astype("f8")
@@ -58,14 +58,12 @@ def mlp(n: int) -> Work:
         return ts.gelu_tanh(x @ w + b)
 
     (x, tx), (w, tw), (b, tb) = pair(n, n), pair(n, 4 * n, scale=0.03), pair(4 * n)
-    weights = torch.ops.mkldnn._reorder_linear_weight(tw.T.contiguous(), n)
-
-    def packed() -> Any:
-        return torch.ops.mkldnn._linear_pointwise(tx, weights, tb, "gelu", [], "tanh")
-
     v = x.astype("f8") @ w.astype("f8") + b.astype("f8")
     want = 0.5 * v * (1 + np.tanh(np.sqrt(2 / np.pi) * (v + 0.044715 * v**3)))
-    peers = {"torch": packed, "eager": lambda: F.gelu(F.linear(tx, tw.T, tb), approximate="tanh")}
+    peers: dict[str, Callable[[], Any]] = {"eager": lambda: F.gelu(F.linear(tx, tw.T, tb), approximate="tanh")}
+    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        weights = torch.ops.mkldnn._reorder_linear_weight(tw.T.contiguous(), n)
+        peers["torch"] = lambda: torch.ops.mkldnn._linear_pointwise(tx, weights, tb, "gelu", [], "tanh")
     w = ts.frozen(w)
     name, amount = f"matmul + bias + gelu bf16 {n}, packed weights", 8 * n**3
     ours = lambda: run(x, w, b)  # noqa: E731

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tessera.collector import collector_paused
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.infer import InferError
 from tessera.compiler.graph.operator import tensor
@@ -107,6 +108,11 @@ def seen(view: str, x: Any) -> bool:
     return bool(x.ndim) and bool(x.size) and (view != "repeated" or x.shape[0] == LONG)
 
 
+def views(example: Example) -> list[str]:
+    """All; every other one where a view makes a hundred kernels, which ones by the number of axes."""
+    return list(VIEWS)[len(symbols(example)) % 2 :: 2] if example.name.startswith("bidiagonal_") else list(VIEWS)
+
+
 def results(func: Op) -> list[TensorType]:
     return [tensor(v) for v in func.region.block.terminator.operands]
 
@@ -116,7 +122,7 @@ def applied_to_windows(example: Example) -> tuple[Op, list[Any], list[Any]]:
     given: list[Any] = []
     wanted: list[Any] = []
     calls: list[tuple[str, list[Any]]] = []
-    for which, view in enumerate(VIEWS):
+    for which, view in enumerate(views(example)):
         chosen, arrays = operands(example, which, np.random.default_rng(which), view)
         try:
             alone = applied(example, chosen, sizes_of(example))
@@ -167,7 +173,8 @@ def everywhere(example: Example) -> tuple[list[Any], list[TensorType], dict[str,
         transform.run(func)
         verify(func)
     targets = ("cpu", "reference", *(["emulator:sm_80"] if example.name in EMULATED else []))
-    return wanted, kinds, {target: compiled(clone(func, {}), given, target) for target in targets}
+    with collector_paused():
+        return wanted, kinds, {target: compiled(clone(func, {}), given, target) for target in targets}
 
 
 @builds(everywhere)
@@ -179,4 +186,5 @@ def test_operator_of_views_means_what_it_means_of_copies(example: Example, built
             try:
                 close(got, np.asarray(want), t.dtype, factor=3)
             except AssertionError as e:
-                pytest.fail(f"{list(VIEWS)[i * len(VIEWS) // len(wanted)]} on {target}: {e}")
+                seen_as = views(example)
+                pytest.fail(f"{seen_as[i * len(seen_as) // len(wanted)]} on {target}: {e}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tessera.compiler.ir.core import Attr, Block, Op, Region, Value
 from tessera.compiler.ir.types import INDEX, Shape, SharedType, TensorType, TileType, Type, ViewType
@@ -18,6 +18,11 @@ _TOKEN = re.compile(
     |(?P<number>-?0x[0-9A-Fa-f]+|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)|(?P<kind>[!\#][\w.]+)|(?P<word>[A-Za-z_][\w.]*)|(?P<mark>.)""",
     re.X,
 )
+_PLACE = r'"[^"\\\n]*":\d+:\d+'
+_WHOLE = re.compile(
+    rf"""\s*(?:(?P<whole>![\w.]+<[^<>"\n]*>|loc\((?:{_PLACE}|fused\[{_PLACE},[ ]{_PLACE}\])\))|{_TOKEN.pattern})""", re.X
+)
+"""the same tokens, but types and locations each as one: texts have few different ones, many times"""
 _ESCAPE = re.compile(r'\\(?:(?P<self>["\\])|(?P<byte>[0-9A-F]{2}))|(?P<plain>[^\\]+)|(?P<wrong>.)', re.S)
 _BAD_TEXT = (ValueError, KeyError, TypeError, ArithmeticError)  # what the readers of quoted texts raise
 
@@ -37,9 +42,10 @@ class Parser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens: list[tuple[str, str, int]] = [
-            (m.lastgroup, m.group(), m.start()) for m in _TOKEN.finditer(text) if m.lastgroup
+            (kind, m[kind], m.start(kind)) for m in _WHOLE.finditer(text) if (kind := m.lastgroup)
         ]
         self.tokens.append(("end", "", len(text)))
+        self.known: dict[str, Type | Span] = {}
         self.i = 0
         self.values: dict[str, Value] = {}
 
@@ -101,10 +107,27 @@ class Parser:
         except _BAD_TEXT as e:
             raise self.fail(f"{text!r} cannot be read: {e}", 1) from None
 
+    def whole(self, read: Callable[[], Type | Span]) -> Any:
+        """What `read` makes of the next token's parts: each text is read once."""
+        kind, text, at = self.tokens[self.i]
+        if kind != "whole":
+            return read()
+        if text not in self.known:
+            rest, i = self.tokens, self.i
+            parts = _TOKEN.finditer(self.text, at, at + len(text))
+            self.tokens = [(m.lastgroup, m[0], m.start()) for m in parts if m.lastgroup]
+            self.tokens.append(("end", "", at + len(text)))
+            self.i = 0
+            self.known[text] = read()
+            self.tokens, self.i = rest, i
+        self.i += 1
+        return self.known[text]
+
     # types
     def type(self) -> Type:
-        if self.eat("index"):
-            return INDEX
+        return INDEX if self.eat("index") else self.whole(self.shaped)
+
+    def shaped(self) -> Type:
         name = self.next("kind")
         if name not in _TYPES:
             raise self.fail(f"{name} is not a type", 1)
@@ -232,8 +255,10 @@ class Parser:
 
     def location(self) -> Span | None:
         """`loc("f.py":3:5)` or, with the end of the span, `loc(fused["f.py":3:5, "f.py":3:9])`."""
-        if not self.eat("loc"):
-            return None
+        return self.whole(self.places) if self.peek().startswith("loc") else None
+
+    def places(self) -> Span:
+        self.expect("loc")
         self.expect("(")
         fused = self.eat("fused")
         places = self.listed("]", self.place) if fused and self.eat("[") else [self.place()]

@@ -11,6 +11,7 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import field
+from functools import cache
 from pathlib import PurePath
 
 from tessera.compiler.ir.core import Attr, Block, Op, Value
@@ -112,6 +113,11 @@ class _Names:
                 self.counts[base] = count
 
 
+@cache
+def _name(file: str) -> str:
+    return PurePath(file).name
+
+
 @mutable
 class _Writer:
     lines: list[str] = field(default_factory=list[str])
@@ -119,7 +125,7 @@ class _Writer:
     names: _Names = field(default_factory=_Names)
 
     def line(self, text: str, indent: int, span: Span | None = None) -> None:
-        where = f"   # {PurePath(span.file).name}:{span.line}" if span is not None and span.line > 0 else ""
+        where = f"   # {_name(span.file)}:{span.line}" if span is not None and span.line > 0 else ""
         self.lines.append("  " * indent + text + where)
         self.spans.append(span)
 
