@@ -20,7 +20,8 @@ _TOKEN = re.compile(
 )
 _PLACE = r'"[^"\\\n]*":\d+:\d+'
 _WHOLE = re.compile(
-    rf"""\s*(?:(?P<whole>![\w.]+<[^<>"\n]*>|loc\((?:{_PLACE}|fused\[{_PLACE},[ ]{_PLACE}\])\))|{_TOKEN.pattern})""", re.X
+    rf"""\s*(?:(?P<whole>![\w.]+<[^<>"\n]*>|loc\((?:{_PLACE}|fused\[{_PLACE},[ ]{_PLACE}\])\))|{_TOKEN.pattern})""",
+    re.X,
 )
 """the same tokens, but types and locations each as one: texts have few different ones, many times"""
 _ESCAPE = re.compile(r'\\(?:(?P<self>["\\])|(?P<byte>[0-9A-F]{2}))|(?P<plain>[^\\]+)|(?P<wrong>.)', re.S)

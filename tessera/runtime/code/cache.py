@@ -19,7 +19,7 @@ import os
 import sqlite3
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +37,7 @@ _WAIT = 10.0
 """seconds that an access waits for other processes to let go of the index"""
 _PAUSE = 60.0
 """seconds for which nothing is written after such a wait was in vain"""
+_DAY = 86_400.0
 _TOUCH_AFTER = 600.0  # seconds: a hit rewrites the time of use at most this often, so that hits only read
 
 
@@ -351,7 +352,8 @@ class DiskCache(Locked):
     def _evict(self) -> None:
         db = self._db()
         if not self._swept:
-            self._sweep()
+            self._swept = True
+            self._sweep_today()
         (size,) = db.execute("SELECT COALESCE(SUM(size), 0) FROM entries").fetchone()
         if size <= self.limit:
             return
@@ -365,21 +367,30 @@ class DiskCache(Locked):
 
     # Leftovers
 
+    def _sweep_today(self) -> None:
+        """Sweeps where no process has within a day: of a cache with thousands of entries it takes tenths of a second."""
+        mark, now = self.directory / "swept", time.time()
+        with contextlib.suppress(FileNotFoundError):
+            if abs(now - mark.lstat().st_mtime) < _DAY:
+                return
+        mark.touch(mode=0o600)
+        self._sweep()
+
     def _sweep(self) -> None:
         """Removes files that no entry names and that no writer can be busy with: they are older than a minute.
 
-        Once in each process that writes: what killed writers leave takes room that `limit` does not count."""
-        self._swept = True
+        What killed writers leave takes room that `limit` does not count."""
         old = time.time() - 60
-        found = [path for path in self._blobs.folder.rglob("*") if is_older(path, old)]
-        if self._unnamed(found):
+        files = (Path(folder, name) for folder, _, names in os.walk(self._blobs.folder) for name in names)
+        found = [path for path in self._unnamed(files) if is_older(path, old)]
+        if found:
             with self._transaction(self._db()):  # nothing is placed meanwhile
                 for path in self._unnamed(found):
                     if is_older(path, old):
                         with contextlib.suppress(OSError):
                             path.unlink()
 
-    def _unnamed(self, found: Sequence[Path]) -> list[Path]:
+    def _unnamed(self, found: Iterable[Path]) -> list[Path]:
         known = {sha for (sha,) in self._db().execute("SELECT DISTINCT sha FROM blobs")}
         return [path for path in found if path.name not in known]
 

@@ -152,7 +152,7 @@ def test_an_index_that_says_other_things_is_not_believed(cache, tmp_path, statem
     assert again.problem is None and again.verify() == []
 
 
-def test_what_killed_writers_left_goes_when_another_process_writes(tmp_path):
+def test_what_killed_writers_left_goes_when_a_process_writes_a_day_later(tmp_path):
     first = DiskCache(tmp_path, limit=1000)
     first.put("key", {"a": b"1"})
     first.close()
@@ -161,6 +161,10 @@ def test_what_killed_writers_left_goes_when_another_process_writes(tmp_path):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"x" * 5000)
         os.utime(path, (time.time() - 3600,) * 2)
+    second = DiskCache(tmp_path, limit=1000)
+    second.put("other", {"a": b"2"})
+    assert len(blob_files(second)) == 4, "one look a day is enough"
+    os.utime(first.directory / "swept", (time.time() - 90_000,) * 2)
     second = DiskCache(tmp_path, limit=1000)
     second.put("other", {"a": b"2"})
     assert sum(p.stat().st_size for p in blob_files(second)) == second.stats().bytes == 2
@@ -349,6 +353,8 @@ def test_looking_for_leftovers_holds_nobody_up(cache, tmp_path, monkeypatch):
 
     monkeypatch.setattr(cache_module, "_WAIT", 0.05)
     monkeypatch.setattr(cache_module, "is_older", aged)
+    (cache.directory / "swept").unlink()
+    (cache.directory / "blobs" / "new-1-abandoned").write_bytes(b"half")
     other = DiskCache(tmp_path)
     other.put("new", {"a": b"2"})
     assert other.lookup("front") is not None and other.problem is None
