@@ -368,7 +368,7 @@ class DiskCache(Locked):
     # Leftovers
 
     def _sweep_today(self) -> None:
-        """Sweeps where no process has within a day: of a cache with thousands of entries it takes tenths of a second."""
+        """Sweeps where no process has within a day: where there are thousands of entries, it takes some 0.3 s."""
         mark, now = self.directory / "swept", time.time()
         with contextlib.suppress(FileNotFoundError):
             if abs(now - mark.lstat().st_mtime) < _DAY:

@@ -30,7 +30,7 @@ def norm(x: ts.Tensor["B", "D", ts.f32], g: ts.Tensor["D", ts.f32]):
 def target(cached: int, level: str | None = None) -> CpuTarget:
     """As if the caches held that many bytes."""
     found = CpuTarget(level)
-    found.__dict__["isa"] = replace(found.isa, cached_bytes=cached)
+    found.__dict__["isa"] = replace(found.isa, cached_bytes=cached, own_bytes=cached)
     return found
 
 
@@ -189,6 +189,41 @@ def test_the_next_gathered_row_is_asked_for(numbers: list[int]) -> None:
     np.testing.assert_array_equal(got[0], x[i])
     for a, b in zip(got, want, strict=True):
         assert a.tobytes() == b.tobytes()
+
+
+@ts.function
+def bags(x: ts.Tensor["B", "D", ts.f32], i: ts.Tensor["N", "L", ts.int64]):
+    return x[i].sum(axis=1), x[i].max(axis=1)
+
+
+@pytest.mark.parametrize("count", [3, 8, 20, 32, 50, 64, 70, 1100])
+def test_rows_that_are_added_up_are_asked_for_before(count: int) -> None:
+    rng = np.random.default_rng(count)
+    x = rng.standard_normal((90, 41)).astype(np.float32)
+    i = rng.integers(-90, 90, (5, count))
+    want, plain = run(bags, target(1 << 30), [x, i])
+    got, text = run(bags, target(64), [x, i])
+    assert "call void @llvm.prefetch" in text and "call void @llvm.prefetch" not in plain
+    np.testing.assert_allclose(got[0], x.astype("f8")[i].sum(axis=1), rtol=0, atol=1e-6 * count)
+    np.testing.assert_array_equal(got[1], x[i].max(axis=1))
+    for a, b in zip(got, want, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+@ts.function
+def added(x: ts.Tensor["N", "D", ts.f32]):
+    return ts.sum(x, axis=0)
+
+
+@pytest.mark.parametrize("count", range(2, 65, 3))
+def test_sums_of_a_few_rows_are_in_the_order_of_the_tree(count: int) -> None:
+    """Element i belongs to partial result i; the upper half of 64 is added to the lower one until one is left."""
+    x = np.random.default_rng(count).standard_normal((count, 300)).astype(np.float32)
+    x[::2, ::3] = -0.0
+    tree = np.concatenate([x, np.zeros((64 - count, 300), np.float32)]) + np.float32(0)
+    while len(tree) > 1:
+        tree = tree[: len(tree) // 2] + tree[len(tree) // 2 :]
+    assert np.asarray(added(x)).tobytes() == tree[0].tobytes()
 
 
 def test_short_and_very_long_rows_are_not_asked_for() -> None:

@@ -42,7 +42,7 @@ class CpuTarget:
     def fingerprint(self) -> str:
         llvm = jit.binding()
         version = ".".join(map(str, llvm.llvm_version_info))
-        machine = f"{self.isa.name} {self.isa.cpu} {self.isa.features} {self.isa.cached_bytes}"
+        machine = f"{self.isa.name} {self.isa.cpu} {self.isa.features} {self.isa.cached_bytes} {self.isa.own_bytes}"
         return f"cpu-{VERSION} llvm-{version} {machine}"
 
     def compile(self, program: Program, *, profile: bool = False, debug: bool = False) -> Artifact:

@@ -9,7 +9,7 @@ import ctypes
 import platform
 import sys
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import cast
 
 from tessera.compiler.figures import cached_bytes, caches
@@ -38,6 +38,8 @@ class VectorISA:
     """`tdpbssd` and its like"""
     cached_bytes: int = 1 << 22
     """an output up to this size is likely still in a cache when it is read"""
+    own_bytes: int = 1 << 19
+    """of the second cache, the last one that a core has for itself"""
 
     def lanes(self, bits: int) -> int:
         """Elements of `bits` bits in one register."""
@@ -69,15 +71,16 @@ def from_features(features: Mapping[str, bool], cpu: str = "", level: str | None
     if level == "baseline":
         on -= {"avx2", "avx", "fma", "f16c", "vaes", "vpclmulqdq", "xop", "fma4"}
     text = ",".join(("+" if k in on else "-") + k for k in sorted(features))
+    held = {"cached_bytes": cached_bytes(caches()), "own_bytes": caches()[1]}
+    made = partial(VectorISA, features=text, cpu=cpu, **held)
     if on.issuperset(AVX512):
         narrow = {"bf16_products": "avx512bf16" in on, "byte_products": "avx512vnni" in on}
         tiles = {"bf16_tiles": on >= {"amx-tile", "amx-bf16"}, "byte_tiles": on >= {"amx-tile", "amx-int8"}}
-        found = narrow | tiles
-        return VectorISA("avx512", 512, 32, text, cpu, masks=True, cached_bytes=cached_bytes(caches()), **found)
+        return made("avx512", 512, 32, masks=True, **narrow, **tiles)
     if on.issuperset(AVX2):
-        return VectorISA("avx2", 256, 16, text, cpu, byte_products="avxvnni" in on, cached_bytes=cached_bytes(caches()))
+        return made("avx2", 256, 16, byte_products="avxvnni" in on)
     arm = platform.machine().lower() in ("arm64", "aarch64")
-    return VectorISA("neon" if arm else "sse2", 128, 32 if arm else 16, text, cpu, cached_bytes=cached_bytes(caches()))
+    return made("neon" if arm else "sse2", 128, 32 if arm else 16)
 
 
 @lru_cache(maxsize=8)

@@ -16,7 +16,7 @@ from tessera.compiler.ir.types import ViewType
 from tessera.compiler.targets.cpu.loops.elements import Coords
 from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
-from tessera.compiler.targets.cpu.loops.prefetch import LINE, GatheredPrefetch, Prefetch
+from tessera.compiler.targets.cpu.loops.prefetch import LINE, GatheredPrefetch, GatheredRow, Prefetch
 from tessera.compiler.tile.loops.axes import shape_of
 from tessera.compiler.tile.loops.stages import Nest, known_index, memory_of, unit_axes
 from tessera.language.dims import prod
@@ -91,6 +91,24 @@ def _is_large(op: Op, body: NestBody) -> bool:
     return isinstance(size, int) and size > body.ev.isa.cached_bytes
 
 
+def rows_of_sums(body: NestBody, vector: int) -> list[GatheredRow]:
+    """The rows that a nest gathers from a large array and adds up: it asks for each a few rows before."""
+    found: list[GatheredRow] = []
+    for op, coords in body.gathers:
+        outer = [c for c in coords if c in body.group.outer and c in body.ev.within]
+        if vector in coords and body.nest.reduced in coords and not op.attrs.get("masked") and _is_far(op, body):
+            found.append(GatheredRow(op, coords, outer[-1] if outer else None, 1))
+    return found
+
+
+def _is_far(op: Op, body: NestBody) -> bool:
+    """Whether rows anywhere in the array are likely in no cache of the core's own: the processor foresees none."""
+    t = memory_of(op.operands[0]).type
+    assert isinstance(t, ViewType)
+    size = prod(t.shape) * t.dtype.itemsize
+    return not isinstance(size, int) or size > body.ev.isa.own_bytes
+
+
 def _gathered_rows(body: NestBody, before: Sequence[NestBody], vector: int) -> Iterator[GatheredPrefetch]:
     """The next of the rows that are gathered from a large array, anywhere in it. Stores past the caches wait for the
     same buffers as what goes into the first-level cache."""
@@ -100,7 +118,7 @@ def _gathered_rows(body: NestBody, before: Sequence[NestBody], vector: int) -> I
     for op, coords in body.gathers:
         size = extent * dtype_of(op.result).itemsize
         outer = [c for c in coords if c in body.group.outer and c in body.ev.within]
-        if op in seen or not outer or vector not in coords or op.attrs.get("masked") or not _is_large(op, body):
+        if op in seen or not outer or vector not in coords or op.attrs.get("masked") or not _is_far(op, body):
             continue
         if isinstance(size, int) and 0 < size <= LONGEST:
             yield GatheredPrefetch(op, coords, outer[-1], -(-AHEAD // size), 1 if size < near else 2)

@@ -26,13 +26,24 @@ from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I64, Index, Val, const, text, ty
 from tessera.compiler.targets.cpu.loops.index import Numbers, dtype_of, unsupported
-from tessera.compiler.targets.cpu.loops.memory import Affine, Cell, Coord, ElementMemory, affine, fill_value, held
+from tessera.compiler.targets.cpu.loops.memory import (
+    Affine,
+    Cell,
+    Coord,
+    ElementMemory,
+    affine,
+    fill_value,
+    held,
+    is_zero,
+)
 from tessera.compiler.tile.loops.axes import AxisId, moves, operand_coords, shape_of
 from tessera.compiler.tile.loops.stages import memory_of, touched
 from tessera.language.dims import Dim
 from tessera.language.dtypes import DType
 
 Coords = tuple[AxisId, ...]
+ZEROS = 1 << 14
+"""bytes of a row up to which one of zeros stands for rows that do not exist"""
 
 
 class ElementEmitter(Numbers):
@@ -273,10 +284,11 @@ class ElementEmitter(Numbers):
         self.memo.update({(op.result, coords): x for (op, _), x in zip(loads, found, strict=True)})
 
     def places(
-        self, op: Op, tiles: Sequence[Value], coords: Coords, own_mask: Value | None
+        self, op: Op, tiles: Sequence[Value], coords: Coords, own_mask: Value | None, zeros: bool = False
     ) -> tuple[Val, Index, int, Val | None]:
         """For gather and scatter: the first address, the step and number of lanes when they are contiguous (step 1) or
-        all at one place, else a vector of addresses (step 0 and that many lanes); and the lanes inside the view."""
+        all at one place, else a vector of addresses (step 0 and that many lanes); and the lanes inside the view.
+        `zeros`: a row outside may be one of zeros, so that no lane needs a mask."""
         fn, view = self.fn, op.operands[0]
         strides, t = self.view_strides(view), view.type
         assert isinstance(t, ViewType)
@@ -289,15 +301,29 @@ class ElementEmitter(Numbers):
             m = self.element(own_mask, coords)
             assert isinstance(m, Val)
             mask = self.mem.both(mask, m)
+        inside: Val | None = None
+        """along the axes before the last one"""
         for tile, value, extent in zip(tiles, values, t.shape, strict=True):
             if not all(self.bounds.inside(tile, 1, extent)):
-                mask = self.mem.both(mask, fn.compare("icmp ult", value, fn.index(self.dim(extent))))
-        if values and isinstance(index[-1], Affine) and strides[-1] == 1 and all(v.ty.lanes == 1 for v in values[:-1]):
+                here = fn.compare("icmp ult", value, fn.index(self.dim(extent)))
+                if tile is tiles[-1]:
+                    mask = self.mem.both(mask, here)
+                else:
+                    inside = self.mem.both(inside, here)
+        run = index[-1] if index and isinstance(index[-1], Affine) else None
+        if run is not None and (strides[-1] != 1 or any(v.ty.lanes != 1 for v in values[:-1])):
+            run = None
+        length = t.shape[-1] if run is not None and zeros and mask is None else 0
+        row = length * d.itemsize if isinstance(length, int) and length * d.itemsize <= ZEROS else 0
+        if not row:
+            mask = self.mem.both(mask, inside)
+        if run is not None:
             p = self.base(view)
-            base = fn.convert("sext", index[-1].base, I64)
-            for value, s in zip([*values[:-1], base], strides, strict=True):
+            for value, s in zip(values[:-1], strides[:-1], strict=True):
                 p = fn.gep(p, fn.mul(value, s), self._memory_element(view))
-            return p, 1, index[-1].ty.lanes, mask
+            if row and inside is not None:
+                p = fn.select(inside, p, self.mem.zeros(row))
+            return fn.gep(p, fn.convert("sext", run.base, I64), self._memory_element(view)), 1, run.ty.lanes, mask
         offset: Val = const(0, I64)
         for value, s in zip(values, strides, strict=True):
             offset = fn.binary("add", offset, fn.binary("mul", value, fn.index(s)))
@@ -308,9 +334,9 @@ class ElementEmitter(Numbers):
     def on_gather(self, op: Op, coords: Coords) -> Elem:
         masked = bool(op.attrs.get("masked"))
         tiles = op.operands[1:-1] if masked else op.operands[1:]
-        p, step, lanes, mask = self.places(op, tiles, coords, op.operands[-1] if masked else None)
         d = dtype_of(op.result)
         fill = fill_value(op.attrs.get("fill", 0), d, self.vm)
+        p, step, lanes, mask = self.places(op, tiles, coords, op.operands[-1] if masked else None, is_zero(fill))
         if lanes > 1 and step == 0:
             return self.mem.gather(p, d, self.fn.splat(mask, lanes) if mask is not None else None, fill)
         return self.mem.load(p, d, step, lanes, mask, fill, pure=False)

@@ -138,7 +138,7 @@ class ElementMemory:
         text = self._masked_load(t, p, wide, d)
         raw = self.fn.op(text, t, (p, wide)) if pure else self.fn.load_once(text, t, (p, wide), self._scope())
         x = unpack(raw, d, self.vm)
-        return x if _is_zero(fill) else choose(mask, x, widen(fill, lanes, self.fn), self.fn)
+        return x if is_zero(fill) else choose(mask, x, widen(fill, lanes, self.fn), self.fn)
 
     @staticmethod
     def pieces(count: int, d: DType) -> list[int]:
@@ -219,7 +219,7 @@ class ElementMemory:
             x: Elem = Pair(re, self._gather_component(second, half.wide(lanes), d, mask))
         else:
             x = unpack(self._gather_component(pointers, storage_type(d, lanes), d, mask), d, self.vm)
-        return x if mask is None or _is_zero(fill) else choose(mask, x, widen(fill, lanes, self.fn), self.fn)
+        return x if mask is None or is_zero(fill) else choose(mask, x, widen(fill, lanes, self.fn), self.fn)
 
     def _gather_component(self, pointers: Val, t: Ty, d: DType, mask: Val | None) -> Val:
         lanes = t.lanes
@@ -347,6 +347,14 @@ class ElementMemory:
             self.fn.entry.append(f"  store i128 0, ptr {self._dummy[size].ref}, align 16")
         return self._dummy[size]
 
+    def zeros(self, size: int) -> Val:
+        """So many bytes of zeros."""
+        name = f"@zeros_{size}"
+        text = f"{name} = private constant [{size} x i8] zeroinitializer, align 64"
+        if text not in self.fn.module.globals:
+            self.fn.module.globals.append(text)
+        return Val(name, PTR, 0)
+
     def _storage_mask(self, mask: Val, d: DType) -> Val:
         """The mask of the stored components: complex numbers have two a lane."""
         if not d.is_complex:
@@ -364,7 +372,7 @@ def _at(p: Val, d: DType) -> str:
     return f"{p.ty.text} align {_align(d)} {p.ref}"
 
 
-def _is_zero(fill: Elem) -> bool:
+def is_zero(fill: Elem) -> bool:
     return isinstance(fill, Val) and fill.const is not None and fill.const == 0 and not str(fill.const).startswith("-")
 
 

@@ -7,6 +7,7 @@ loop, so that memory is read in ascending order; the vector axis is cut into pie
 from __future__ import annotations
 
 from tessera.compiler.targets.cpu.llvm.values import Index, Val, const
+from tessera.compiler.targets.cpu.loops.ahead import rows_of_sums
 from tessera.compiler.targets.cpu.loops.memory import Coord
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
 from tessera.compiler.targets.cpu.loops.nest_inner import VectorLoop
@@ -19,6 +20,8 @@ ROUNDS = 8
 """elements of one partial that are added while it is in registers, or partials of one element each"""
 UNROLLED = 128
 """vector instructions up to which a short reduced axis is written out, with every partial result in a register"""
+AHEAD = 2
+"""rounds of rows from those that are added to those that are asked for, where rows lie anywhere in a large array"""
 
 
 class Partials:
@@ -82,6 +85,8 @@ class Across:
         assert body.nest.reduced is not None
         self.reduced = body.nest.reduced
         self.length = self.ev.dim(body.plan.extents[self.reduced])
+        vector = body.nest.vector
+        self.far = rows_of_sums(body, vector) if vector is not None else []
 
     def slots(self, r: ReductionWriter) -> int:
         """Partial results needed to keep the order; one where order does not show."""
@@ -95,7 +100,7 @@ class Across:
         """Whether every partial result is of one element, and none is of no element."""
         n = self.length
         most = min((r.partials for r in self.reductions if r.ordered), default=0)
-        return isinstance(n, int) and 1 < n <= most and n == power_of_two(n)
+        return isinstance(n, int) and 1 < n <= most
 
     def write(self, vector: int) -> None:
         fn, extent, lanes = self.fn, self.body.extent(vector), self.body.lanes(vector)
@@ -146,6 +151,8 @@ class Across:
                 body.finish(r, r.combine(r.identity(lanes), acc))  # 0 + -0 is 0, however it is added up
 
         ev.within[self.reduced] = self.length
+        for at in range(n):
+            self._ask(vector, 0, extent, at, 1, lanes)
         limit = self._limit(vector, extent, Coord(0, 0), Coord(0, n - 1))
         VectorLoop(body, vector, lanes, 1, write).run(0, extent, limit, [])
         ev.env.pop(self.reduced)
@@ -194,9 +201,15 @@ class Across:
                 if not p.r.ordered:
                     p.clear(lanes)
             floor, ev.mem.floor = ev.mem.floor, fn.depth
-            with fn.loop(0, slots) as slot:
-                shifts = list(range(0, int(self.length), slots))  # type: ignore[arg-type]
-                self._rows(vector, lo, hi, slot.index, shifts, partials, lanes)
+            each, more = divmod(int(self.length), slots)  # type: ignore[arg-type]
+            for first, stop, count in ((0, more, each + 1), (more, slots, each)) if more else ((0, slots, each),):
+                with fn.loop(first, stop) as slot:
+                    shifts = [k * slots for k in range(count)]
+                    later = fn.add(slot.index, AHEAD)
+                    for shift in shifts:
+                        row = fn.add(fn.mod(later, slots), shift)
+                        self._ask(vector, lo, hi, row, fn.div(later, slots), lanes)
+                    self._rows(vector, lo, hi, slot.index, shifts, partials, lanes)
             ev.mem.floor = floor
             return
         for p in partials:
@@ -206,13 +219,28 @@ class Across:
         if all(p.slots in (1, slots) for p in partials):
             round_ = slots * ROUNDS
             main = fn.add(start, fn.mul(fn.div(fn.sub(end, start), round_), round_))
+            shifts = [k * slots for k in range(ROUNDS)]
             with fn.loop(start, main, round_) as first, fn.loop(0, slots) as slot:
-                self._rows(
-                    vector, lo, hi, fn.add(first.index, slot.index), [k * slots for k in range(ROUNDS)], partials, lanes
-                )
+                later = fn.add(slot.index, AHEAD)
+                begin = fn.add(first.index, fn.mul(fn.div(later, slots), round_))
+                for shift in shifts:
+                    self._ask(vector, lo, hi, fn.add(fn.add(begin, fn.mod(later, slots)), shift), 0, lanes)
+                self._rows(vector, lo, hi, fn.add(first.index, slot.index), shifts, partials, lanes)
         with fn.loop(main, end) as row:
+            self._ask(vector, lo, hi, fn.add(row.index, AHEAD * ROUNDS), 0, lanes)
             self._rows(vector, lo, hi, row.index, [0], partials, lanes)
         ev.mem.floor = floor
+
+    def _ask(self, vector: int, lo: Index, hi: Index, row: Index, further: Index, lanes: int) -> None:
+        """Asks for a row that is added later, by the outer loop's turn `further` on. The last turns ask for the last
+        one: the numbers of rows behind it may not exist."""
+        fn, ev = self.fn, self.ev
+        for far in self.far:
+            at = {self.reduced: Coord(fn.smin(row, fn.sub(self.length, 1)))}
+            if far.outer is not None:
+                turn = fn.add(ev.env[far.outer].index, further)
+                at[far.outer] = Coord(fn.smin(turn, fn.sub(ev.within[far.outer], 1)))
+            far.write(ev, at, vector, lo, hi, lanes)
 
     def _rows(
         self, vector: int, lo: Index, hi: Index, row: Index, shifts: list[int], partials: list[Partials], lanes: int

@@ -8,10 +8,13 @@ from tessera.compiler.targets.cpu.llvm.values import Index, Val
 from tessera.compiler.targets.cpu.loops.elements import Coords, ElementEmitter
 from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.memory import Coord
+from tessera.compiler.tile.loops.axes import AxisId
 from tessera.immutable import immutable
 
 LINE = 64
 """bytes of a line of a cache"""
+WRITTEN_OUT = 8
+"""lines of a row up to which they are asked for without a loop"""
 
 
 @immutable
@@ -59,6 +62,29 @@ class GatheredPrefetch:
         size = lanes * dtype_of(self.gather.result).itemsize
         if unit == 1 and (size >= LINE or step * size // lanes % LINE == 0):
             fetch(ev, p, size, self.level)
+
+
+@immutable
+class GatheredRow:
+    """Asks for the whole row that a gather reads elsewhere on the outer axes."""
+
+    gather: Op
+    coords: Coords
+    outer: AxisId
+    level: int
+
+    def write(self, ev: ElementEmitter, row: dict[int, Coord], axis: int, lo: Index, hi: Index, lanes: int) -> None:
+        """The elements [lo, hi) of `axis` of the row at these coordinates."""
+        fn, env, memo = ev.fn, ev.env, ev.memo
+        ev.env, ev.memo = {**env, **row, axis: Coord(lo, 0, lanes)}, {}
+        p, unit, _, _ = ev.places(self.gather, self.gather.operands[1:], self.coords, None)
+        ev.env, ev.memo = env, memo
+        size = fn.mul(fn.sub(hi, lo), dtype_of(self.gather.result).itemsize)
+        if unit == 1 and isinstance(size, int) and size <= WRITTEN_OUT * LINE:
+            fetch(ev, p, size, self.level)
+        elif unit == 1:
+            with fn.loop(0, size, LINE) as line:
+                fn.prefetch(fn.gep(p, line.index, "i8"), self.level)
 
 
 def fetch(ev: ElementEmitter, p: Val, size: int, level: int) -> None:

@@ -126,11 +126,11 @@ class ReductionWriter:
         return self.fold_lanes(self.tree(partials))
 
     def tree(self, partials: Sequence[Sequence[Val]]) -> list[Val]:
-        """The fixed tree over accumulators, a power of two of them."""
+        """The fixed tree over accumulators, a power of two of them; where there are fewer, the others are empty."""
         accs = [list(p) for p in partials]
         while len(accs) > 1:
-            half = len(accs) // 2
-            accs = [self.combine(accs[i], accs[i + half]) for i in range(half)]
+            half = power_of_two(len(accs)) // 2
+            accs = [self.combine(accs[i], accs[i + half]) if i + half < len(accs) else accs[i] for i in range(half)]
         return accs[0]
 
     def fold_lanes(self, acc: list[Val]) -> list[Val]:
