@@ -2,7 +2,8 @@
 
 A vector loop has two parts: the main part, in which every access is known to stay inside its view and all lanes count,
 and the rest, the same body with masks. Where the main part ends is computed once per loop from all accesses in it. If
-stores of the main part are to bypass the caches, a vector with a mask comes first, so that they are aligned.
+stores of the main part are to bypass the caches, vectors with masks come first, so that whole lines are stored: half a
+line that bypasses the caches, beside a half that does not, takes as long as several lines.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from tessera.compiler.targets.cpu.llvm.values import I64, Index, Val, const, tex
 from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.memory import Coord
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
+from tessera.compiler.targets.cpu.loops.prefetch import LINE
 from tessera.compiler.targets.cpu.loops.reduce import power_of_two
 from tessera.language.order import CHUNK
 
@@ -59,17 +61,18 @@ class VectorLoop:
             step, self.unroll = self.lanes, 1
         return self._part(main, hi, step, carried, hi)
 
-    def _aligned(self, lo: Index, whole: Index, ok: Val, head: Index) -> Index:
+    def _aligned(self, lo: Index, whole: Index, ok: Val, head: Index, line: int) -> Index:
         """Does the main part of `whole` elements with stores that are aligned, and bypass the caches if they should,
         after `head` elements with a mask, and gives where the rest begins. Plainly where they are not aligned
-        together."""
+        together. `line`: elements of a line of the cache."""
         fn, step, unroll = self.fn, self.lanes * self.unroll, self.unroll
         if short := isinstance(whole, int) and whole < _SHORT * self.lanes:  # a vector with a mask costs too much
             ok, head = fn.binary("and", ok, fn.icmp("eq", head, 0)), 0
         first = fn.select(ok, fn.index(fn.smin(head, whole)), const(0, I64))
         begin = fn.add(lo, first)
         left = fn.sub(whole, first)
-        end = fn.select(ok, fn.index(fn.add(begin, fn.sub(left, fn.mod(left, step)))), fn.index(lo))
+        lines = fn.sub(left, fn.mod(left, line if line % step == 0 else step))
+        end = fn.select(ok, fn.index(fn.add(begin, lines)), fn.index(lo))
         if not short:
             self.unroll = 1
             self._part(lo, begin, self.lanes, [], begin)
@@ -117,12 +120,13 @@ class VectorLoop:
             ev.env[along] = row
         return values
 
-    def _head(self) -> tuple[Val, Index] | None:
-        """For stores that are to be aligned: whether a number of elements lies in front of the first aligned vector of
-        each of them, and this number. None without such stores."""
+    def _head(self) -> tuple[Val, Index, int] | None:
+        """For stores that are to be aligned: whether a number of elements lies in front of the first line of each of
+        them, this number, and the elements of a line. None without such stores."""
         fn, ev = self.fn, self.ev
         ok: Val | None = None
         head: Index | None = None
+        line = 1
         for op, root in self.body.aligned():
             d = dtype_of(op.operands[0])
             p, strides, _, _ = ev.window(op)
@@ -132,12 +136,13 @@ class VectorLoop:
             if step != 1 or op.attrs.get("masked"):
                 return None
             number = fn.op(f"ptrtoint ptr {at.ref} to i64", I64, (at,))
-            before = fn.mod(fn.sub(0, number), self.lanes * d.itemsize)
+            line = max(line, LINE // d.itemsize)
+            before = fn.mod(fn.sub(0, number), max(LINE, self.lanes * d.itemsize))
             ok = ev.mem.both(ok, fn.icmp("eq", fn.mod(before, d.itemsize), 0))
             elements = fn.div(before, d.itemsize)
             ok = ok if head is None else ev.mem.both(ok, fn.icmp("eq", elements, head))
             head = elements
-        return None if ok is None or head is None else (ok, head)
+        return None if ok is None or head is None else (ok, head, line)
 
 
 class Along:
