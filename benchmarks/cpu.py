@@ -442,7 +442,8 @@ def measure(work: Work, quick: bool, threads: int, budget: float = 4.0) -> dict[
     found: dict[str, Timing] = compare(runs, budget=budget / 4 if quick else budget, threads=threads)
     best = min(work.peers, key=lambda n: found[n].median)
     ours = found["tessera"]
-    rate = measured_figures().rate(f"product {work.products}", threads) if work.products else None
+    figures, products = measured_figures(), f"product {work.products}"
+    rate = figures.rate(products, threads) if products in figures.rates else None
     return {
         "name": work.name, "ms": 1e3 * ours.median, "spread_ms": 1e3 * ours.spread,
         "rate": work.amount / ours.median / 1e9, "unit": work.unit,
