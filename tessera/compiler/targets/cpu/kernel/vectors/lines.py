@@ -12,7 +12,7 @@ from itertools import product
 
 from tessera.compiler.targets.cpu.elementary.convert import memory_element
 from tessera.compiler.targets.cpu.kernel.chains import added, chains_in_lanes
-from tessera.compiler.targets.cpu.kernel.small_matmul import AHEAD, Shape, written
+from tessera.compiler.targets.cpu.kernel.small_matmul import AHEAD, LINE, Shape, written
 from tessera.compiler.targets.cpu.kernel.vectors.turned import TurnedProduct
 from tessera.compiler.targets.cpu.llvm.emit import LLVMModule
 from tessera.compiler.targets.cpu.llvm.transpose import transpose
@@ -104,8 +104,8 @@ class _Lines(TurnedProduct):
                 lines = [self.at(p, (at.index, 1), ((v * lanes + i) * CHAIN, 1)) for p in rows for i in range(own)]
                 for p, (level, later) in product(rows if self.shape.large else [], ((2, rows_ahead), (1, len(starts)))):
                     ahead = self.at(p, (later, self.strides[3]), (at.index, own), (v * lanes * CHAIN, 1))
-                    for i in range(own):
-                        self.fn.prefetch(self.at(ahead, (i * lanes, 1)), level)
+                    for byte in range(0, own * lanes * self.shape.dtype.itemsize, LINE):
+                        fn.prefetch(fn.gep(ahead, byte, "i8"), level)
                 for i, line in enumerate(self.square(lines, lanes)):
                     place = fn.mul(fn.add(fn.add(at.index, i), v * CHAIN), lanes)
                     total = self.fma(self._get(turned, place), line, total)
