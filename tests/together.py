@@ -21,7 +21,7 @@ import tessera as ts
 from tessera.compiler.targets.cuda import host_library
 from tests import generators
 
-BLOCK = 24
+BLOCK = 12
 
 
 def builds(make: Callable[..., Any]) -> Callable[[Any], Any]:
