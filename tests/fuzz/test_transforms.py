@@ -14,7 +14,7 @@ from tests.fuzz.transforms import Unfit, difference, fault, minimal
 
 
 @pytest.mark.parametrize("mode", ["function", "outside", "backward"])
-@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("seed", [1, 3, 4, 5, 6])  # 2 is a Hessian in a gradient in a tangent in a rule: minutes
 def test_random_transforms(seed: int, mode: str) -> None:
     require("jax")
     p = program(seed)
@@ -38,7 +38,7 @@ def test_a_tangent_that_is_lost_is_found_and_made_small(monkeypatch: pytest.Monk
     require("jax")
     right = Forward.keep
     monkeypatch.setattr(Forward, "keep", lambda self, results, found: right(self, results, [None for _ in found]))
-    for seed in range(1, 30):
+    for seed in range(9, 30):
         p = program(seed)
         if "forward" in p.kinds and fault(p, "function", "reference").startswith("wrong"):
             break
