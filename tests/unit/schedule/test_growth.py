@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,7 @@ from tessera.compiler.pipeline import passes
 from tessera.compiler.schedule.dependencies import Dependencies
 from tessera.compiler.schedule.graph_to_schedule import graph_to_schedule
 
+ROOT = Path(__file__).parents[3]
 HEAD = "import tessera as ts\n@ts.function\ndef f(x: ts.Tensor['S', 'D', 'f32'], w: ts.Tensor['D', 'D', 'f32']):\n    "
 
 
@@ -68,12 +71,23 @@ def counted(work: Callable[[], object]) -> int:
     return calls
 
 
+def scheduled(program: Callable[[int], list[str]], n: int) -> int:
+    op = graph(program, n)
+    return counted(lambda: graph_to_schedule(op, "cpu"))
+
+
+def scheduled_alone(program: Callable[[int], list[str]], n: int) -> int:
+    """In a process of its own: behind other tests some 3 % more calls are counted."""
+    text = f"from {__name__} import *; print(scheduled({program.__name__}, {n}))"
+    run = subprocess.run([sys.executable, "-c", text], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return int(run.stdout)
+
+
 @pytest.mark.parametrize("program", [chain, named, blocks])
 def test_twice_the_lines_are_twice_the_work(program):
-    short, long = graph(program, 300), graph(program, 600)
-    few, many = (counted(lambda op=op: graph_to_schedule(op, "cpu")) for op in (short, long))
+    few, many = scheduled_alone(program, 300), scheduled_alone(program, 600)
     assert many < 2.3 * few
-    assert many < 800 * 600, "and what each line costs is not the size of the group that it comes into"
+    assert many < 700 * 600, "and what each line costs is not the size of the group that it comes into"
 
 
 def test_names_are_found_without_a_search():

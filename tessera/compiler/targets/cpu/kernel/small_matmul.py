@@ -44,8 +44,6 @@ LARGE = 1 << 20
 """bytes of a matrix that is not expected in a core's own caches"""
 AHEAD = 1 << 16
 """bytes of a large matrix between a read and what memory is asked for at that time: enough to hide its delay"""
-LINE = 64
-"""bytes that are fetched from memory at once"""
 
 Step: TypeAlias = "Callable[[Index, Index, list[Val]], list[Val]]"
 """Adds products to sums: those from a place on, how many."""

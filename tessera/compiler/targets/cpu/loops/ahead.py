@@ -19,7 +19,7 @@ from tessera.compiler.targets.cpu.loops.nest_body import NestBody
 from tessera.compiler.targets.cpu.loops.prefetch import LINE, GatheredPrefetch, GatheredRow, Prefetch
 from tessera.compiler.tile.loops.axes import shape_of
 from tessera.compiler.tile.loops.stages import Nest, known_index, memory_of, unit_axes
-from tessera.language.dims import prod
+from tessera.language.dims import Dim, prod
 
 AHEAD = 1 << 12
 """bytes from a row to the one that is asked for meanwhile, or one row where that is more"""
@@ -85,10 +85,15 @@ def _large_loads(body: NestBody, vector: int) -> Iterator[tuple[Op, Coords]]:
 
 
 def _is_large(op: Op, body: NestBody) -> bool:
+    size = _bytes(op)
+    return isinstance(size, int) and size > body.ev.isa.cached_bytes
+
+
+def _bytes(op: Op) -> Dim:
+    """The size of the array that a load or a gather reads."""
     t = memory_of(op.operands[0]).type
     assert isinstance(t, ViewType)
-    size = prod(t.shape) * t.dtype.itemsize
-    return isinstance(size, int) and size > body.ev.isa.cached_bytes
+    return prod(t.shape) * t.dtype.itemsize
 
 
 def rows_of_sums(body: NestBody, vector: int) -> list[GatheredRow]:
@@ -103,9 +108,7 @@ def rows_of_sums(body: NestBody, vector: int) -> list[GatheredRow]:
 
 def _is_far(op: Op, body: NestBody) -> bool:
     """Whether rows anywhere in the array are likely in no cache of the core's own: the processor foresees none."""
-    t = memory_of(op.operands[0]).type
-    assert isinstance(t, ViewType)
-    size = prod(t.shape) * t.dtype.itemsize
+    size = _bytes(op)
     return not isinstance(size, int) or size > body.ev.isa.own_bytes
 
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 from tessera.compiler.targets.cpu.elementary.convert import memory_element
 from tessera.compiler.targets.cpu.kernel.chains import added
-from tessera.compiler.targets.cpu.kernel.small_matmul import LINE, Shape, Writer, written
+from tessera.compiler.targets.cpu.kernel.small_matmul import Shape, Writer, written
 from tessera.compiler.targets.cpu.llvm.emit import LLVMModule
 from tessera.compiler.targets.cpu.llvm.values import Index, Val, const
+from tessera.compiler.targets.cpu.loops.prefetch import LINE
 from tessera.language.order import CHAIN, GROUP, SPAN
 
 

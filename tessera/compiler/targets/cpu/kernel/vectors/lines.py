@@ -12,11 +12,12 @@ from itertools import product
 
 from tessera.compiler.targets.cpu.elementary.convert import memory_element
 from tessera.compiler.targets.cpu.kernel.chains import added, chains_in_lanes
-from tessera.compiler.targets.cpu.kernel.small_matmul import AHEAD, LINE, Shape, written
+from tessera.compiler.targets.cpu.kernel.small_matmul import AHEAD, Shape, written
 from tessera.compiler.targets.cpu.kernel.vectors.turned import TurnedProduct
 from tessera.compiler.targets.cpu.llvm.emit import LLVMModule
 from tessera.compiler.targets.cpu.llvm.transpose import transpose
 from tessera.compiler.targets.cpu.llvm.values import Index, Val, const
+from tessera.compiler.targets.cpu.loops.prefetch import LINE
 from tessera.language.order import CHAIN, SPAN
 
 
