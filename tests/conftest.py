@@ -36,7 +36,7 @@ for _variable, _value in {
 
 settings.register_profile("dev", deadline=None, max_examples=40)
 settings.register_profile(
-    "ci", deadline=None, max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "ci", deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("ci" if IN_CI else "dev")
 
@@ -142,9 +142,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """What is there now stays to the end: the collector of garbage need not look at it again, which takes a tenth of
     the time of all tests."""
+    from tessera import collector  # slow: as above
+
     generators.remember()
     gc.collect()
     gc.freeze()
+    collector.MANY = sys.maxsize  # it would count what is frozen at each compilation: a tenth of the time of all tests
     gc.enable()
     # A worker comes to hold millions of objects, and Python's own 700, 10, 10 would often look at all of them. New ones
     # are looked at while the processor's cache has them: where they are 20,000, each takes half as long again.

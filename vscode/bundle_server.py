@@ -8,6 +8,7 @@ names inside of functions, and private ones of modules, are short ones.
 from __future__ import annotations
 
 import ast
+import gc
 import importlib.util
 import re
 import sys
@@ -137,9 +138,9 @@ def taken_elsewhere(present: dict[str, Path]) -> dict[str, set[str]]:
     that imports the module itself."""
     found: dict[str, set[str]] = {}
     for path, file in present.items():
-        nodes = list(ast.walk(ast.parse(file.read_text("utf-8"))))
-        attributes = {n.attr for n in nodes if isinstance(n, ast.Attribute)}
-        for name in {name for n in nodes for name in imported(n, path)}:
+        tree = ast.parse(file.read_text("utf-8"))
+        attributes = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+        for name in set(imported(tree, path)):
             module, _, last = name.rpartition(".")
             found.setdefault(f"{module.replace('.', '/')}.py", set()).add(last)
             found.setdefault(f"{name.replace('.', '/')}.py", set()).update(attributes)
@@ -193,7 +194,7 @@ def imported(tree: ast.AST, path: str) -> Iterator[str]:
     """The dotted names that import statements mention, wherever in the module they stand."""
     package = path.removesuffix("/__init__.py").removesuffix(".py").split("/")
     package = package if path.endswith("/__init__.py") else package[:-1]
-    for node in ast.walk(tree):  # a statement or a whole module
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -290,4 +291,5 @@ class Smaller(ast.NodeTransformer):
 
 
 if __name__ == "__main__":
+    gc.disable()  # trees are many objects; all together take 300 MB
     sys.stdout.buffer.write("\0".join(part for file in bundle().items() for part in file).encode())

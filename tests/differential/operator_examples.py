@@ -33,6 +33,7 @@ GROUPS: dict[str, tuple[DType, ...]] = {
     "ordered": (*FLOATS, *INTEGERS, dtypes.bool_),
     "wide": (dtypes.f32, dtypes.f64),
 }
+LONG = ("bidiagonal", "tridiagonal", "eig", "svd")
 d = dims.parse
 
 
@@ -68,6 +69,11 @@ class Example:
     """the smallest size its symbols may have"""
     multiple: dict[str, int] = field(default_factory=dict)
     """symbols whose sizes are multiples of a number"""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is up to a hundred kernels, so that tests of each target try it on fewer shapes."""
+        return self.name.startswith(LONG)
 
     def __str__(self) -> str:
         args = ", ".join(

@@ -28,4 +28,4 @@ class OnCpu:
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_operator_on_the_cpu_means_what_its_reference_means(example: Example, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_operators_lowered, "ReferenceExecutable", OnCpu)
-    test_operators_lowered.test_lowered_operator_means_what_its_reference_means(example, "cpu")
+    test_operators_lowered.lowered_means_what_is_meant(example, "cpu", len(test_operators_lowered.SIZES))

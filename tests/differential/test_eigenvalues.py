@@ -44,15 +44,16 @@ def with_eigenvalues(w: Any) -> Any:
     return (q * w) @ q.T
 
 
+# Of two sizes: most of the time is their compilation.
 SYMMETRIC = {
-    "clusters": with_eigenvalues(np.repeat([1.0, 1 + 1e-9, -2, 3], 20)),
+    "clusters": with_eigenvalues(np.repeat([1.0, 1 + 1e-9, -2, 3], 16)),
     "graded": with_eigenvalues(10.0 ** -np.arange(65)),
     "of rank 2": with_eigenvalues(np.array([5.0, -3] + [0] * 63)),
     "the same everywhere": np.ones((65, 65)),
-    "a multiple of 1": 3 * np.eye(40),
+    "a multiple of 1": 3 * np.eye(65),
     "zeros": np.zeros((65, 65)),
-    "no diagonal": np.eye(66, k=1) + np.eye(66, k=-1),
-    "pairs": np.kron(np.eye(33), [[0, 1], [1, 0]]),
+    "no diagonal": np.eye(64, k=1) + np.eye(64, k=-1),
+    "pairs": np.kron(np.eye(32), [[0, 1], [1, 0]]),
     "Wilkinson's": np.diag(abs(np.arange(-32.0, 33))) + np.eye(65, k=1) + np.eye(65, k=-1),
     "apart by scales": symmetric(64, 64) * 10.0 ** -np.add.outer(np.arange(64) / 4, np.arange(64) / 4),
     "apart by scales, from the end": symmetric(64, 64) * 10.0 ** np.add.outer(np.arange(64) - 63.0, np.arange(64) - 63),

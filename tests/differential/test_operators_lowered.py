@@ -45,8 +45,13 @@ def dtype_of(arg: Any, which: int) -> Any:
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_lowered_operator_means_what_its_reference_means(example: Example, device: str) -> None:
+    lowered_means_what_is_meant(example, device, {"cpu": 2, "cuda": 1}[device] if example.is_long else len(SIZES))
+
+
+def lowered_means_what_is_meant(example: Example, device: str, count: int) -> None:
+    """In the first `count` of the sizes."""
     flat = [x for a in example.args if a is not None for x in (a if isinstance(a, list) else [a])]
-    for number, sizes in enumerate(SIZES):
+    for number, sizes in enumerate(SIZES[:count]):
         sizes = {s: max(sizes[s], example.least) for s in symbols(example)}
         which = [0, 2, 1][number] if device == "cpu" else 0
         chosen = [dtype_of(x, which) for x in flat]

@@ -85,13 +85,10 @@ EMULATED = {"sum", "cumsum", "contract", "matmul", "take", "take_along_axis", "c
             "scatter", "put", "sort", "argsort"}  # fmt: skip
 """one operator of each structural kind at least, and what is made of gathers: the emulator's compiler takes its time"""
 
-MANY = ("bidiagonal", "tridiagonal", "eigh", "eigvalsh", "svd")
-"""operators of up to a hundred kernels"""
-
 
 def is_tried(example: Example) -> bool:
-    """One axis of batches is enough for those of many kernels."""
-    return bool(example.args) and not (example.name.startswith(MANY) and "E" in symbols(example))
+    """One axis of batches is enough for the long ones."""
+    return bool(example.args) and not (example.is_long and "E" in symbols(example))
 
 
 def operands(example: Example, which: int, rng: np.random.Generator, view: str) -> tuple[list[DType], list[Any]]:
@@ -118,7 +115,7 @@ def seen(view: str, x: Any) -> bool:
 
 def views(example: Example) -> list[str]:
     """All; every other one where a view makes many kernels, which ones by the number of axes."""
-    return list(VIEWS)[len(symbols(example)) % 2 :: 2] if example.name.startswith(MANY) else list(VIEWS)
+    return list(VIEWS)[len(symbols(example)) % 2 :: 2] if example.is_long else list(VIEWS)
 
 
 def results(func: Op) -> list[TensorType]:

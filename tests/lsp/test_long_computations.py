@@ -23,8 +23,8 @@ LONG = """import tessera as ts
 
 @ts.function
 def long(x: ts.Tensor["N"]):
-    n = sum([a * b * c for a in range(40) for b in range(40) for c in range(40)])
-    m = sum([a * b * c for a in range(40) for b in range(40) for c in range(40)])
+    n = sum([a * b * c for a in range(24) for b in range(24) for c in range(24)])
+    m = sum([a * b * c for a in range(24) for b in range(24) for c in range(24)])
     return x * n * m
 """
 SHORT = """import tessera as ts
@@ -53,7 +53,7 @@ async def test_others_are_answered_while_one_takes_long(editor):
 
 async def test_a_request_of_what_takes_long_is_cancelled_at_once(editor):
     """Before the analysis is done: another request, which came before it, still waits for that."""
-    doc = editor.open(LONG.replace("range(40)", "range(41)"), "cancelled.py")
+    doc = editor.open(LONG.replace("range(24)", "range(25)"), "cancelled.py")
     server = psutil.Process(editor.client._server.pid)
     server.suspend()
     patient = asyncio.ensure_future(editor.inlay_hints(doc))
@@ -72,7 +72,7 @@ async def test_a_request_of_what_takes_long_is_cancelled_at_once(editor):
 
 
 async def test_an_edit_ends_what_takes_long(editor):
-    doc = editor.open(LONG.replace("range(40)", "range(39)"), "edited.py")
+    doc = editor.open(LONG.replace("range(24)", "range(23)"), "edited.py")
     await asyncio.sleep(0.15)  # it is at it, or will be: the outcome is the same
     editor.type(doc, SHORT)
     assert (await editor.hints(doc))["y"] == ": [N] f32"
@@ -80,7 +80,7 @@ async def test_an_edit_ends_what_takes_long(editor):
 
 async def test_the_findings_are_those_of_the_compiler():
     """The analysis of a text is the same, in whatever turns it is made."""
-    text = LONG.replace("range(40)", "range(120)")
+    text = LONG.replace("range(24)", "range(120)")
     alone = FileAnalysis("/alone.py")
     alone.update(text)
     document = Document(lsp.TextDocumentItem("file:///alone.py", "python", 1, text))
