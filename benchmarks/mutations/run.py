@@ -42,12 +42,14 @@ def _prepared() -> Iterator[None]:
     """What all texts are compared with, made once: other processes take it over, and no garbage is looked for in it."""
     for name in NAMES:
         _model(name)
+    frozen = gc.get_freeze_count()
     gc.collect()
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
 
 
 def _tried(pending: Iterator[Job], jobs: int) -> Iterator[Score]:

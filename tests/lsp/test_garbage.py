@@ -14,7 +14,6 @@ def threshold():
     was = gc.get_threshold()
     yield
     gc.set_threshold(*was)
-    gc.unfreeze()
 
 
 async def test_garbage_is_collected_behind_analyses(threshold, monkeypatch):

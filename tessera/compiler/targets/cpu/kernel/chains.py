@@ -6,12 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from tessera.compiler.targets.cpu.llvm.emit import LLVMFunction
+from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import Index, Val, const
 from tessera.language.order import CHAIN, GROUP, SPAN
 
 Chains: TypeAlias = "Callable[[list[Index], Index, list[Val]], list[Val]]"
 """Writes chains side by side: from which k on each, how many products each, what the sums of each start with."""
 
+STEPS = 4
+"""steps of k that stand one behind the other where a block has few products in each: counting and jumping takes its
+time, most of all where two threads share a core"""
 FEWEST = 8
 """chains of a row from which on it pays to hold them in lanes"""
 
@@ -70,6 +74,30 @@ def sums(fn: LLVMFunction, k: Index, depth: int, start: Sequence[Val], chains: C
         return total
     some = fn.icmp("sgt", k, 0)
     return [fn.select(some, x, y) for x, y in zip(total, start, strict=True)]
+
+
+def in_steps(
+    fn: LLVMFunction,
+    isa: VectorISA,
+    lo: Index,
+    hi: Index,
+    values: list[Val],
+    step: Callable[[Val, list[Val]], list[Val]],
+) -> list[Val]:
+    """The values after `step(k, values)` for each k from `lo` up to `hi`, in their order."""
+    if isa.registers < 32:
+        length = fn.sub(hi, lo)
+        several = fn.add(lo, fn.sub(length, fn.mod(length, STEPS)))
+        with fn.loop(lo, several, STEPS, values) as at:
+            at.next = at.carried
+            for i in range(STEPS):
+                at.next = step(fn.index(fn.add(at.index, i)), at.next)
+        lo, values = several, at.results
+        if lo is hi or lo == hi:
+            return values
+    with fn.loop(lo, hi, 1, values) as at:
+        at.next = step(at.index, at.carried)
+    return at.results
 
 
 def added(fn: LLVMFunction, x: Val, y: Val) -> Val:

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 from tessera.compiler.targets.cpu.elementary.convert import memory_element, register_type
 from tessera.compiler.targets.cpu.elementary.vectormath import VectorMath
-from tessera.compiler.targets.cpu.kernel.chains import added
+from tessera.compiler.targets.cpu.kernel.chains import added, in_steps
 from tessera.compiler.targets.cpu.kernel.instructions import narrow, tiles
 from tessera.compiler.targets.cpu.kernel.packing.lines import lines_function
 from tessera.compiler.targets.cpu.kernel.packing.panels import WIDE, PackedPanel, pack_function, parts
@@ -40,6 +41,8 @@ KC = 256
 """steps of k packed at a time: an MR x KC panel of A and a KC x NR panel of B share the first-level cache"""
 MOST_ROWS, FEWER = 14, 3
 """rows of a block in registers at most, where there are 32 of them, and how many sizes are tried from there on down"""
+ALL_ROWS = 6
+"""rows of a block where there are 16 registers: fewer take as long"""
 MUCH = 1 << 22
 """products of a program from which on code of its own for the last rows and columns is worth compiling"""
 FEW_COLUMNS = 256
@@ -155,7 +158,9 @@ class PackedMatmul:
 
     @property
     def _panel_rows(self) -> tuple[int, int]:
-        return panel_rows(max(1, self.rows), MOST_ROWS if self.isa.registers >= 32 else 6, rest=self.much)
+        wide = self.isa.registers >= 32
+        most, fewest = (MOST_ROWS, FEWEST_ROWS) if wide else (ALL_ROWS, ALL_ROWS)
+        return panel_rows(max(1, self.rows), most, fewest, rest=self.much)
 
     @property
     def ends_narrow(self) -> bool:
@@ -219,22 +224,26 @@ class PackedMatmul:
         return -(-(lhs + rhs) * self.acc.itemsize // 64) * 64
 
 
-def panel_rows(rows: int, most: int = MOST_ROWS, *, rest: bool = True) -> tuple[int, int]:
+def panel_rows(rows: int, most: int = MOST_ROWS, fewest: int = FEWEST_ROWS, *, rest: bool = True) -> tuple[int, int]:
     """How many of so many rows a panel has, and the last one if it has fewer and code of its own, which `rest` allows,
-    else 0.
+    else 0. `fewest` rows take as long as fewer.
 
     All of them should take the least time: a panel takes about as long as its rows, filler included, and a third of a
     row to begin and to end. A last panel of its own has to save a hundredth. The shortest of those that do is taken: it
     has the least code.
     """
     sizes = range(most, max(0, most - FEWER), -1)
-    even = min((_evenly(rows, r) for r in sizes), key=lambda r: -(-rows // r) * (3 * r + 1))
+
+    def panel(r: int) -> int:
+        return 3 * max(r, fewest) + 1
 
     def time(r: int) -> int:
-        return rows // r * (3 * r + 1) + (3 * max(rows % r, FEWEST_ROWS) + 1) * (rows % r > 0)
+        return rows // r * panel(r) + panel(rows % r) * (rows % r > 0)
+
+    even = min((_evenly(rows, r) for r in sizes), key=lambda r: -(-rows // r) * panel(r))
 
     least = min(map(time, sizes))
-    if not rest or rows >= KNOWN or rows <= most or 100 * least > 99 * -(-rows // even) * (3 * even + 1):
+    if not rest or rows >= KNOWN or rows <= most or 100 * least > 99 * -(-rows // even) * panel(even):
         return even, 0
     best = min((r for r in sizes if 100 * time(r) <= 101 * least), key=lambda r: rows % r)
     return best, rows % best
@@ -524,9 +533,8 @@ def _micro_kernel(module: LLVMModule, kind: PackedMatmul, height: int, vectors: 
             start = fn.choose(fn.icmp("eq", done, 0), given, lambda: zeros)
         end = fn.smin(fn.add(part.index, kind.chain), kc)
         lo, hi = (fn.div(x, kind.together) for x in (part.index, fn.add(end, kind.together - 1)))
-        with fn.loop(lo, hi, 1, start) as chain:
-            chain.next = _products(fn, kind, size, a, b, chain.index, chain.carried)
-        part.next = _wait(fn, kind, chain.results, group, done, k)
+        chain = in_steps(fn, kind.isa, lo, hi, start, partial(_products, fn, kind, size, a, b))
+        part.next = _wait(fn, kind, chain, group, done, k)
     _finish(fn, kind, size, part.results, (c, ldc), fn.add(at, kc), k)
     return module.only_one(fn)
 

@@ -11,6 +11,7 @@ All add in the order of language/order.py with fused multiply-adds, so that the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
 
@@ -38,8 +39,8 @@ ROWS = 8
 """rows of B that are added to C together where A is a vector; half as many where rows are a multiple of two pages
 apart, whose lines drive each other out of a first-level cache before they are read"""
 
-PAGE = 1 << 12
-"""bytes from one element to the next one in the same set of a first-level cache"""
+PAGE, WAYS = 1 << 12, 8
+"""bytes from one element to the next one in the same set of a first-level cache, and how many lines a set has"""
 LARGE = 1 << 20
 """bytes of a matrix that is not expected in a core's own caches"""
 AHEAD = 1 << 16
@@ -107,6 +108,14 @@ class Shape:
         return self.k is not None and step is not None and self.k * step * self.dtype.itemsize <= SPREAD
 
     @property
+    def is_crowded(self) -> bool:
+        """Whether rows of B drive each other out of a first-level cache while a block of columns is read."""
+        step = self.strides[2]
+        if self.isa.masks or step is None or self.k is None:
+            return False
+        return self.k > WAYS * PAGE // math.gcd(step * self.dtype.itemsize, PAGE)
+
+    @property
     def copy_bytes(self) -> int:
         """Of a block of B's columns."""
         assert self.k is not None
@@ -160,6 +169,8 @@ def direct_kind(shape: Shape, packed: bool = False) -> str:
     large = shape.reads_in_place and not packed
     if shape.strides[3] == 1 and (n > 1 or shape.strides[2] != 1):
         small = k is not None and m * n * k <= SMALL
+        if small and m >= MANY_ROWS and shape.is_crowded:
+            return "copied" if levels(k) == 1 else ""
         if small or m <= FEW_ROWS:
             return "direct"
         return "" if not large else "direct" if shape.spans_little(2) else "copied"
