@@ -81,7 +81,8 @@ class _Lines(TurnedProduct):
     def _group(self, column: Index, left: Index, turned: Val, found: Val) -> Val:
         """The sums of a group for as many rows as there are lanes; where fewer are left, the last one is repeated."""
         fn, lanes, chains = self.fn, self.shape.lanes, self.chains
-        together = self.rows if self.shape.large else max(1, 2 // self.vectors) * self.rows
+        alone = self.shape.large and self.shape.isa.masks  # few lanes wait longer for their sums than for memory
+        together = self.rows if alone else max(1, 2 // self.vectors) * self.rows
         with fn.loop(0, lanes, together) as at:
             rows = [fn.smin(fn.add(at.index, i), fn.sub(left, 1)) for i in range(together)]
             starts = [self.at(fn.param(3), (fn.add(column, r), self.strides[3])) for r in rows]
@@ -98,12 +99,14 @@ class _Lines(TurnedProduct):
         """The sums of the chains of the rows that start there, one row behind the other."""
         fn, lanes, own = self.fn, self.shape.lanes, min(self.chains, self.shape.lanes)
         pieces = [(starts[i : i + self.rows], v) for i in range(0, len(starts), self.rows) for v in range(self.vectors)]
-        rows_ahead = AHEAD // (self.chains * CHAIN * self.shape.dtype.itemsize)
+        asked = [(1, len(starts))]
+        if self.shape.isa.masks or self.vectors > 1:
+            asked.append((2, AHEAD // (self.chains * CHAIN * self.shape.dtype.itemsize)))
         with fn.loop(0, CHAIN, lanes, [const(0, self.shape.vector)] * len(pieces)) as at:
             sums: list[Val] = []
             for (rows, v), total in zip(pieces, at.carried, strict=True):
                 lines = [self.at(p, (at.index, 1), ((v * lanes + i) * CHAIN, 1)) for p in rows for i in range(own)]
-                for p, (level, later) in product(rows if self.shape.large else [], ((2, rows_ahead), (1, len(starts)))):
+                for p, (level, later) in product(rows if self.shape.large else [], asked):
                     ahead = self.at(p, (later, self.strides[3]), (at.index, own), (v * lanes * CHAIN, 1))
                     for byte in range(0, own * lanes * self.shape.dtype.itemsize, LINE):
                         fn.prefetch(fn.gep(ahead, byte, "i8"), level)

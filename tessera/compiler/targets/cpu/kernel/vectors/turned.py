@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import product
 
 from tessera.compiler.targets.cpu.kernel.chains import Chains, added
-from tessera.compiler.targets.cpu.kernel.small_matmul import AHEAD, Shape, Writer, written
+from tessera.compiler.targets.cpu.kernel.small_matmul import AHEAD, PAGE, Shape, Writer, are_apart, written
 from tessera.compiler.targets.cpu.llvm.emit import LLVMModule
 from tessera.compiler.targets.cpu.llvm.values import Index, Val, const
 from tessera.language.order import CHAIN, levels
@@ -27,7 +27,9 @@ class TurnedProduct(Writer):
         """Lanes are columns. Where fewer are left, the last of them fills the lanes: its results are filler of C."""
         shape, fn = self.shape, self.fn
         lanes, n = shape.lanes, fn.param(9) if shape.n_is_bound else shape.n
-        side_by_side = 2 if shape.m == 1 and levels(shape.k) == 1 else 1
+        # Few lanes wait for their sums, unless so many columns crowd a first-level cache.
+        waits = levels(shape.k) == 1 or not (shape.isa.masks or are_apart(shape.strides[3], PAGE // 2, shape.dtype))
+        side_by_side = 2 if shape.m == 1 and waits else 1
         wide, whole = (fn.mul(fn.div(n, x), x) for x in (side_by_side * lanes, lanes))
         with fn.loop(0, wide, side_by_side * lanes) as q:
             self._turned_columns(q.index, [range(i * lanes, (i + 1) * lanes) for i in range(side_by_side)])
@@ -42,7 +44,7 @@ class TurnedProduct(Writer):
         fn, m = self.fn, self.shape.m
         c, ldc = self.at(fn.param(6), (column, 1)), self.strides[4]
         places = [self.at(c, (i, ldc), (j * self.shape.lanes, 1)) for j in range(len(taken)) for i in range(m)]
-        together = 2 if m == 1 and not self.shape.large else 1
+        together = 2 if m == 1 and not self.shape.large and len(taken) == 1 else 1
         self.finish(places, self.sums(self.start(places), self._turned_chains(column, taken), together))
 
     def turned_group(self, column: Index, left: Index, lo: Index, hi: Index) -> Val:
