@@ -53,6 +53,12 @@ def test_panels_are_filled_up(rows: int, panels: tuple[int, int]) -> None:
     assert panel_rows(rows) == panels
 
 
+@pytest.mark.parametrize(("rows", "panels"), [(1, (1, 0)), (6, (6, 0)), (10, (5, 0)), (128, (6, 0)), (1 << 30, (6, 0))])
+def test_panels_for_sixteen_registers_have_six_rows(rows: int, panels: tuple[int, int]) -> None:
+    """12 sums are under way: those of fewer rows wait for themselves."""
+    assert panel_rows(rows, 6, 6) == panels
+
+
 def without(word: str) -> CpuTarget:
     """This machine without the features whose names contain `word`: what is left of such instructions."""
     features = {f[1:]: f[0] == "+" and word not in f for f in isa.host().features.split(",")}

@@ -10,6 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera.compiler.pipeline import generate
+from tessera.compiler.targets.cpu.kernel.small_matmul import Shape, direct_kind
 from tessera.compiler.targets.cpu.llvm import isa
 from tessera.compiler.targets.cpu.llvm.isa import LEVELS
 from tessera.compiler.targets.cpu.target import CpuTarget
@@ -24,6 +25,8 @@ SIZES = [
     (29, 1, 18),
     (300, 20, 20),
     (7, 129, 3),
+    (64, 128, 136),  # rows of b crowd a first-level cache, as do 128 lines with 64 places
+    (60, 192, 128),
 ]
 
 
@@ -88,6 +91,16 @@ def test_fuller_panels_are_no_reason_to_pack() -> None:
 def test_the_last_columns_need_no_packing() -> None:
     """A program takes 64 of 100 columns, so the second one has 36."""
     assert "@direct_f32_100x36x100_" in _compiled(single, 100, 100, 100).source
+
+
+@pytest.mark.parametrize(
+    ("size", "how"), [((64, 128, 128), "copied"), ((64, 256, 128), ""), ((64, 128, 120), "direct")], ids=str
+)
+def test_columns_whose_rows_crowd_a_cache_are_copied(size: tuple[int, int, int], how: str) -> None:
+    """128 or 256 rows that lie 512 bytes apart have 64 places in a first-level cache, which matters to AVX2."""
+    m, k, n = size
+    shape = Shape(CpuTarget("avx2").isa, ts.f32, m, n, k, (k, 1, n, 1, n), False)
+    assert direct_kind(shape) == how
 
 
 LARGER = [
