@@ -203,11 +203,11 @@ class Model:
                 continue  # decorators, so far those of the function below
             by = text.count("\n") - self.text.count("\n")
             finished = {p: t for p, t in self.hints.items() if body < line and typing.first <= p[0] < line}
+            now = hints(self.file)
             if not self.file.syntax_errors:  # what a line of a kernel is may depend on those below it
-                now = hints(self.file)
                 finished = {p: now.get(p, t) for p, t in finished.items()}
-            elif last_good:
-                finished = {p: last_good.get(p, t) for p, t in finished.items()}
+            elif last_good:  # unless the lines that are there already make it what it will be
+                finished = {p: t if now.get(p) == t else last_good.get(p, t) for p, t in finished.items()}
             last_good = finished
             self._keeps({**outside, **finished}, typing.last, by, kind, where, score)
             called = {*range(typing.first, typing.last + by + 1), *(n + by * (n > typing.last) for n in dependants)}
