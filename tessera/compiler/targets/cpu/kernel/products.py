@@ -486,8 +486,10 @@ def write_contract(k: KernelFunction, op: Op, plan: Planner, _writer: NestWriter
         unsupported(op, "a contraction block of unknown size")
     dtype = dtype_of(op.result)
     narrow = columns <= k.isa.lanes(8 * dtype.itemsize) // 2 and rows >= 2 * columns
-    least = min(rows, columns) >= FEW and SAVED * _work(k, dtype, columns, rows) < _work(k, dtype, rows, columns)
     left, right = (_whole(k, op, i) for i in range(2))
+    least = min(rows, columns) >= FEW and SAVED * _work(k, dtype, columns, rows) < _work(k, dtype, rows, columns)
+    if right.along == 1 and k.isa.registers < 32:
+        least = False  # to copy neighbours to panels of 6 takes longer than filler
     _check(op, left.dtype, right.dtype, dtype_of(op.result))
     row, col = ev.index(op.operands[2]), ev.index(op.operands[3])
     (height, extent), (_, width) = (matrix_sizes(op, i) for i in range(2))
