@@ -487,9 +487,8 @@ def write_contract(k: KernelFunction, op: Op, plan: Planner, _writer: NestWriter
     dtype = dtype_of(op.result)
     narrow = columns <= k.isa.lanes(8 * dtype.itemsize) // 2 and rows >= 2 * columns
     left, right = (_whole(k, op, i) for i in range(2))
+    pieces = right.along == 1 and k.isa.registers < 32  # of panels of 6: copying them takes longer than filler
     least = min(rows, columns) >= FEW and SAVED * _work(k, dtype, columns, rows) < _work(k, dtype, rows, columns)
-    if right.along == 1 and k.isa.registers < 32:
-        least = False  # to copy neighbours to panels of 6 takes longer than filler
     _check(op, left.dtype, right.dtype, dtype_of(op.result))
     row, col = ev.index(op.operands[2]), ev.index(op.operands[3])
     (height, extent), (_, width) = (matrix_sizes(op, i) for i in range(2))
@@ -500,7 +499,7 @@ def write_contract(k: KernelFunction, op: Op, plan: Planner, _writer: NestWriter
     m, n = _left(k, height, op.operands[2], rows), _left(k, width, op.operands[3], columns)
     run = run_of(k.isa, left, right, dtype, (rows, columns, depth), op.operands[3]) if isinstance(m, int) else 0
     swap = (
-        (narrow or (least and kind not in IN_BLOCKS and not run))
+        (narrow or (least and not pieces and kind not in IN_BLOCKS and not run))
         and not (dtype.is_complex or ahead)
         and op.result not in ev.cells
     )
