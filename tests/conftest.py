@@ -36,7 +36,7 @@ for _variable, _value in {
 
 settings.register_profile("dev", deadline=None, max_examples=40)
 settings.register_profile(
-    "ci", deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "ci", deadline=None, max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("ci" if IN_CI else "dev")
 

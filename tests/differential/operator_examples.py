@@ -564,6 +564,11 @@ EXAMPLES: list[Example] = [
 ]
 
 
+def is_long_in_two_batches(example: Example) -> bool:
+    """A long operator over two axes of batches, of which one is enough where compilation takes its time."""
+    return example.is_long and "E" in symbols(example)
+
+
 def symbols(example: Example) -> list[str]:
     """The dims that an example leaves open."""
     found: set[str] = set()

@@ -147,7 +147,7 @@ def test_dtypes(dtype: str) -> None:
     agrees(drawn((2, 4, 40, 16), (2, 2, 40, 16), dtype=kind), tolerance, causal=True)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "uint16", "int32", "uint64"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "uint64"])
 def test_lengths_and_starts_of_each_dtype(dtype: str) -> None:
     """More keys than 8 bits count, and differences of positions that are less than 0."""
     arrays = drawn((3, 2, 70, 8), (3, 2, 300, 8))

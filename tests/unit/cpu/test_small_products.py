@@ -103,6 +103,12 @@ def test_columns_whose_rows_crowd_a_cache_are_copied(size: tuple[int, int, int],
     assert direct_kind(shape) == how
 
 
+def test_neighbours_are_not_copied_to_panels_of_six() -> None:
+    """16 rows would fill a panel of 16 if they were columns; the other operand's columns then are panels of six."""
+    source = generate(_compiled(single, 16, 2048, 2048).lowered.program, CpuTarget("avx2")).source
+    assert "@pack_f32_f32_p6_avx2" not in source
+
+
 LARGER = [
     (single, (150, 300, 130), "direct"),
     (single, (260, 128, 200), "direct"),

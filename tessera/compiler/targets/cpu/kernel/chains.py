@@ -15,7 +15,7 @@ Chains: TypeAlias = "Callable[[list[Index], Index, list[Val]], list[Val]]"
 
 STEPS = 4
 """steps of k that stand one behind the other where a block has few products in each: counting and jumping takes its
-time, most of all where two threads share a core"""
+time"""
 FEWEST = 8
 """chains of a row from which on it pays to hold them in lanes"""
 

@@ -111,7 +111,7 @@ class Shape:
     def is_crowded(self) -> bool:
         """Whether rows of B drive each other out of a first-level cache while a block of columns is read."""
         step = self.strides[2]
-        if self.isa.masks or step is None or self.k is None:
+        if self.isa.registers >= 32 or step is None or self.k is None:
             return False
         return self.k > WAYS * PAGE // math.gcd(step * self.dtype.itemsize, PAGE)
 

@@ -81,7 +81,9 @@ class _Lines(TurnedProduct):
     def _group(self, column: Index, left: Index, turned: Val, found: Val) -> Val:
         """The sums of a group for as many rows as there are lanes; where fewer are left, the last one is repeated."""
         fn, lanes, chains = self.fn, self.shape.lanes, self.chains
-        alone = self.shape.large and self.shape.isa.masks  # few lanes wait longer for their sums than for memory
+        alone = (
+            self.shape.large and self.shape.isa.registers >= 32
+        )  # few lanes wait longer for their sums than for memory
         together = self.rows if alone else max(1, 2 // self.vectors) * self.rows
         with fn.loop(0, lanes, together) as at:
             rows = [fn.smin(fn.add(at.index, i), fn.sub(left, 1)) for i in range(together)]
@@ -100,7 +102,7 @@ class _Lines(TurnedProduct):
         fn, lanes, own = self.fn, self.shape.lanes, min(self.chains, self.shape.lanes)
         pieces = [(starts[i : i + self.rows], v) for i in range(0, len(starts), self.rows) for v in range(self.vectors)]
         asked = [(1, len(starts))]
-        if self.shape.isa.masks or self.vectors > 1:
+        if self.shape.isa.registers >= 32 or self.vectors > 1:
             asked.append((2, AHEAD // (self.chains * CHAIN * self.shape.dtype.itemsize)))
         with fn.loop(0, CHAIN, lanes, [const(0, self.shape.vector)] * len(pieces)) as at:
             sums: list[Val] = []

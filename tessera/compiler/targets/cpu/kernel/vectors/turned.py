@@ -28,7 +28,8 @@ class TurnedProduct(Writer):
         shape, fn = self.shape, self.fn
         lanes, n = shape.lanes, fn.param(9) if shape.n_is_bound else shape.n
         # Few lanes wait for their sums, unless so many columns crowd a first-level cache.
-        waits = levels(shape.k) == 1 or not (shape.isa.masks or are_apart(shape.strides[3], PAGE // 2, shape.dtype))
+        crowded = are_apart(shape.strides[3], PAGE // 2, shape.dtype)
+        waits = levels(shape.k) == 1 or (shape.isa.registers < 32 and not crowded)
         side_by_side = 2 if shape.m == 1 and waits else 1
         wide, whole = (fn.mul(fn.div(n, x), x) for x in (side_by_side * lanes, lanes))
         with fn.loop(0, wide, side_by_side * lanes) as q:
