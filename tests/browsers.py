@@ -79,4 +79,4 @@ def eventually(look: Callable[[], Any], expected: Any = True) -> None:
     deadline = time.monotonic() + PATIENCE
     while (found := look()) != expected and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert found == expected
+    assert found == expected, f"after {PATIENCE} seconds there is {found}, not {expected}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from weakref import ref
 
 import numpy as np
@@ -152,6 +153,17 @@ def test_time_is_bounded(nb, monkeypatch):
     monkeypatch.setattr(arrays, "BUDGET", -1.0)
     nb.run("W = np.ones(3)")
     assert live(nb).told()["arrays"] == {"W": {"shape": [3], "dtype": "f64", "cell": 2}}
+
+
+def test_pauses_of_a_busy_machine_are_not_work(nb, monkeypatch):
+    def paused(array):
+        time.sleep(0.03)
+        return elements(array)
+
+    monkeypatch.setattr(arrays, "elements", paused)
+    nb.run("a, b, c = np.ones(1), np.ones(2), np.ones(3)")
+    told = live(nb).told()["arrays"]
+    assert [told[name]["elements"]["values"] for name in "abc"] == ["[1]", "[1, 1]", "[1, 1, 1]"]
 
 
 MADE = """rng = np.random.default_rng(0)

@@ -19,7 +19,8 @@ from tessera_jupyter.session.elements import ElementTexts, elements
 MOST = 1000
 """arrays that are reported: the newest"""
 BUDGET = 0.02
-"""seconds after a cell for the elements of all arrays: those of cells that ran last come first"""
+"""seconds of work after a cell for the elements of all arrays, those of cells that ran last first. Time in which other
+programs had the processor does not count: else hints of a busy machine would come and go."""
 LONGEST = 50_000
 """characters of a cell; of a longer one nothing stands beside its assignments"""
 
@@ -92,13 +93,13 @@ class BoundArrays:
     def told(self, number: int | None = None) -> Told:
         """All arrays as they are now, `number` being that of the cell that ran last."""
         found = arrays(self.namespace)
-        until = time.monotonic() + BUDGET
+        until = time.thread_time() + BUDGET
         for name in sorted(found, key=lambda name: self._cell(name) or 0, reverse=True):
             bound = self._bound.get(name)
             if bound is None or bound.cell is None:
                 continue
             found[name]["cell"] = bound.cell
-            if time.monotonic() < until:
+            if time.thread_time() < until:
                 now = elements(self.namespace[name])
                 if bound.seen not in (None, now) and number is not None and number != bound.cell:
                     bound.changed = number
