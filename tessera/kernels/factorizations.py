@@ -16,7 +16,7 @@ import tessera as ts
 from tessera import Tensor
 
 
-@ts.kernel(BLOCK=32)
+@ts.kernel(BLOCK=32, STEP=8)
 def cholesky(a: Tensor["B", "N", "N"], out: Tensor["B", "N", "N"], upper: bool = False):
     """`out` is lower triangular with a = out out^T, of which only the lower triangle is read; with `upper` it is upper
     triangular with a = out^T out, and only the upper triangle is read.
@@ -30,13 +30,12 @@ def cholesky(a: Tensor["B", "N", "N"], out: Tensor["B", "N", "N"], upper: bool =
     for k in ts.tile.range_k(0, ctx.N, nb):
         for i in ts.tile.range_k(0, k, nb):
             put(out, m, i, k, upper, ts.tile.zeros((nb, nb), a.dtype))
-        d = diagonal_factor(a, out, m, k, upper, nb)
-        put(out, m, k, k, upper, d)
+        factor_diagonal(a, out, m, k, upper, nb, ctx.STEP)
         for i in ts.tile.range_k(k + nb, ctx.N, nb):
-            put(out, m, i, k, upper, factor_below(a, out, m, i, k, d, upper))
+            factor_below(a, out, m, i, k, upper, nb, ctx.STEP)
 
 
-@ts.kernel(BLOCK=32)
+@ts.kernel(BLOCK=32, STEP=8)
 def cholesky_step(a: Tensor["B", "N", "N"], out: Tensor["B", "N", "N"], step: Tensor[1, ts.int32], upper: bool = False):
     """The same by programs that share a matrix: each has a block of rows, and each launch is a step.
 
@@ -51,10 +50,9 @@ def cholesky_step(a: Tensor["B", "N", "N"], out: Tensor["B", "N", "N"], step: Te
     s = step[0] * nb
     for k in ts.tile.range_k(0, ctx.N, nb):  # a loop, as the range of its counter is known, and that of a number is not
         if k + nb == s and i > k:
-            d = block(out, m, k, k, upper, nb)
-            put(out, m, i, k, upper, factor_below(a, out, m, i, k, d, upper))
+            factor_below(a, out, m, i, k, upper, nb, ctx.STEP)
     if i == s:
-        put(out, m, i, i, upper, diagonal_factor(a, out, m, i, upper, nb))
+        factor_diagonal(a, out, m, i, upper, nb, ctx.STEP)
     for k in ts.tile.range_k(0, ctx.N, nb):
         if k == s and i < k:
             put(out, m, i, k, upper, ts.tile.zeros((nb, nb), a.dtype))
@@ -231,49 +229,72 @@ def reflect(
             out[m, i : i + nb, c : c + width] -= ts.tile.mma(v, w)
 
 
-def diagonal_factor(a, out, m, k, upper, nb):
+def factor_diagonal(a, out, m, k, upper, nb, step):
     """The block at k on the diagonal of Cholesky's factor, from those on its left."""
-    at = ts.tile.arange(nb)
-    d = block(a, m, k, k, upper, nb)
-    for j in ts.tile.range_k(0, k, nb):
-        row = block(out, m, k, j, upper, nb)
-        d -= ts.tile.mma(row, row.T)
-    for j in ts.tile.range_k(0, min(nb, a.shape[1] - k)):
-        column = column_of(d, at, j)
-        pivot = ts.tile.sum(ts.tile.where(at == j, column, 0.0))
-        column = ts.tile.where(pivot > 0, column * ts.tile.rsqrt(pivot), math.nan)
-        below = ts.tile.where(at > j, column, 0.0)
-        d = ts.tile.where((at == j)[None, :], column[:, None], d - below[:, None] * below[None, :])
-    return ts.tile.where(at[:, None] >= at[None, :], d, 0.0)
+    put(out, m, k, k, upper, left_over(a, out, m, k, k, upper, nb))
+    rows, at = ts.tile.arange(nb), ts.tile.arange(step)
+    for s in ts.tile.range_k(k, min(k + nb, a.shape[1]), step):
+        d = block(out, m, s, s, upper, step, step)
+        for j in ts.tile.range_k(k, s, step):
+            row = block(out, m, s, j, upper, step, step)
+            d -= ts.tile.mma(row, row.T)
+        for r in ts.tile.range_k(0, min(step, a.shape[1] - s)):
+            root = ts.tile.where(d[r, r] > 0, ts.tile.sqrt(d[r, r]), math.nan)
+            column = ts.tile.where(at == r, root, d[:, r] / root)
+            below = ts.tile.where(at > r, column, 0.0)
+            d = ts.tile.where((at == r)[None, :], column[:, None], d - below[:, None] * below[None, :])
+        put(out, m, s, s, upper, ts.tile.where(at[:, None] >= at[None, :], d, 0.0))
+        if s + step < k + nb:
+            x = solved(out, m, k, k, s, upper, nb, step)
+            below = (rows >= s + step - k)[:, None]
+            put(out, m, k, s, upper, ts.tile.where(below, x, block(out, m, k, s, upper, nb, step)))
+    d = block(out, m, k, k, upper, nb, nb)
+    put(out, m, k, k, upper, ts.tile.where(rows[:, None] >= rows[None, :], d, 0.0))
 
 
-def factor_below(a, out, m, i, k, d, upper):
-    """Block i of the rows below `d`, the block at k on the diagonal."""
-    nb = d.shape[0]
-    at = ts.tile.arange(nb)
-    x = block(a, m, i, k, upper, nb)
+def factor_below(a, out, m, i, k, upper, nb, step):
+    """Block i of the rows below the block at k on the diagonal."""
+    put(out, m, i, k, upper, left_over(a, out, m, i, k, upper, nb))
+    for s in ts.tile.range_k(k, k + nb, step):
+        put(out, m, i, s, upper, solved(out, m, i, k, s, upper, nb, step))
+
+
+def left_over(a, out, m, i, k, upper, nb):
+    """What the blocks on the left leave of the block of rows i and columns k."""
+    known = ts.tile.zeros((nb, nb), a.dtype)
     for j in ts.tile.range_k(0, k, nb):
-        x -= ts.tile.mma(block(out, m, i, j, upper, nb), block(out, m, k, j, upper, nb).T)
-    for j in ts.tile.range_k(0, nb):
-        factor = column_of(d, at, j)
-        column = column_of(x, at, j) / ts.tile.sum(ts.tile.where(at == j, factor, 0.0))
-        right = ts.tile.where(at > j, factor, 0.0)
-        x = ts.tile.where((at == j)[None, :], column[:, None], x - column[:, None] * right[None, :])
+        known += ts.tile.mma(block(out, m, i, j, upper, nb, nb), block(out, m, k, j, upper, nb, nb).T)
+    return block(a, m, i, k, upper, nb, nb) - known
+
+
+def solved(out, m, i, k, s, upper, nb, step):
+    """`step` columns from s on of the block of rows i and columns k, from those on their left and the triangle at s."""
+    at = ts.tile.arange(step)
+    x = block(out, m, i, s, upper, nb, step)
+    for j in ts.tile.range_k(k, s, step):
+        x -= ts.tile.mma(block(out, m, i, j, upper, nb, step), block(out, m, s, j, upper, step, step).T)
+    d = block(out, m, s, s, upper, step, step)
+    for r in ts.tile.range_k(0, step):
+        column = x[:, r] / d[r, r]
+        right = ts.tile.where(at > r, d[:, r], 0.0)
+        x = ts.tile.where((at == r)[None, :], column[:, None], x - column[:, None] * right[None, :])
     return x
 
 
-def block(x, m, i, j, upper, nb):
-    """A block of matrix m as it is in the lower triangle."""
-    return (x[m, j : j + nb, i : i + nb].T if upper else x[m, i : i + nb, j : j + nb]).reshape((nb, nb))
+def block(x, m, i, j, upper, rows, columns):
+    """A block of matrix m as it is in the lower triangle, with zeros beyond the edge."""
+    if upper:
+        return ts.tile.load(x[m, j : j + columns, i : i + rows], other=0.0).reshape((columns, rows)).T
+    return ts.tile.load(x[m, i : i + rows, j : j + columns], other=0.0).reshape((rows, columns))
 
 
 def put(out, m, i, j, upper, x):
     """The opposite of `block`."""
-    nb = x.shape[0]
+    rows, columns = x.shape
     if upper:
-        out[m, j : j + nb, i : i + nb] = x.T
+        out[m, j : j + columns, i : i + rows] = x.T
     else:
-        out[m, i : i + nb, j : j + nb] = x
+        out[m, i : i + rows, j : j + columns] = x
 
 
 def bring_up(out, panel, m, half, k, known, step):
@@ -395,11 +416,6 @@ def solve_step(out, panel, m, half, i, s, step):
     for r in ts.tile.range_k(0, step):
         x = x - ts.tile.where(at > r, d[:, r], 0.0)[:, None] * x[r][None, :]
     panel[m, half, s : s + step, :] = x
-
-
-def column_of(x, at, j):
-    """Column j of a tile, as a sum in which all others are 0"""
-    return ts.tile.row_sum(ts.tile.where((at == j)[None, :], x, 0.0)).reshape(x.shape[0])
 
 
 def reflections(x, at, down):

@@ -13,7 +13,7 @@ import tessera as ts
 from tessera import Tensor
 
 
-@ts.kernel(LANES=16)
+@ts.kernel(LANES=16, STEP=8)
 def cholesky(a: Tensor["N", "N", "B"], out: Tensor["N", "N", "B"], upper: bool = False):
     """As `factorizations.cholesky`."""
     ctx = ts.tile.context()
@@ -23,20 +23,27 @@ def cholesky(a: Tensor["N", "N", "B"], out: Tensor["N", "N", "B"], upper: bool =
     for j in ts.tile.range_k(0, ctx.N):
         for i in ts.tile.range_k(0, j):
             store(out, i, j, b, e, upper, ts.tile.zeros((ctx.LANES,), a.dtype))
-        pivot = load(a, j, j, b, e, upper)
-        for k in ts.tile.range_k(0, j):
-            x = load(out, j, k, b, e, upper)
-            pivot -= x * x
-        root = ts.tile.where(pivot > 0, ts.tile.rsqrt(pivot), math.nan)
-        store(out, j, j, b, e, upper, pivot * root)
+        pivot = left_over(a, out, j, j, b, e, upper, ctx.STEP)
+        root = ts.tile.where(pivot > 0, ts.tile.sqrt(pivot), math.nan)
+        store(out, j, j, b, e, upper, root)
         for i in ts.tile.range_k(j + 1, ctx.N):
-            x = load(a, i, j, b, e, upper)
-            for k in ts.tile.range_k(0, j):
-                x -= load(out, i, k, b, e, upper) * load(out, j, k, b, e, upper)
-            store(out, i, j, b, e, upper, x * root)
+            store(out, i, j, b, e, upper, left_over(a, out, i, j, b, e, upper, ctx.STEP) / root)
 
 
-@ts.kernel(LANES=16)
+def left_over(a, out, i, j, b, e, upper, step):
+    """What the columns before j of a factor leave of an element: whole steps of them are summed first."""
+    x, whole = load(a, i, j, b, e, upper), j // step * step
+    for s in ts.tile.range_k(0, whole, step):
+        known = ts.tile.zeros(x.shape, a.dtype)
+        for k in ts.tile.range_k(s, s + step):
+            known = ts.tile.fma(load(out, i, k, b, e, upper), load(out, j, k, b, e, upper), known)
+        x -= known
+    for k in ts.tile.range_k(whole, j):
+        x -= load(out, i, k, b, e, upper) * load(out, j, k, b, e, upper)
+    return x
+
+
+@ts.kernel(LANES=16, STEP=8)
 def solve(
     a: Tensor["N", "N", "B"],
     b: Tensor["N", "K", "B"],
@@ -52,11 +59,17 @@ def solve(
     end = at + ctx.LANES
     ascends = lower != trans
     for c in ts.tile.range_k(0, ctx.K):
-        for step in ts.tile.range_k(0, ctx.N):
-            i = step if ascends else ctx.N - 1 - step
-            x = b[i, c, at:end]
-            for before in ts.tile.range_k(0, step):
-                j = before if ascends else ctx.N - 1 - before
+        for number in ts.tile.range_k(0, ctx.N):
+            i = number if ascends else ctx.N - 1 - number
+            x, start = b[i, c, at:end], i // ctx.STEP * ctx.STEP
+            stop = min(start + ctx.STEP, ctx.N)
+            for s in ts.tile.range_k(0 if ascends else stop, start if ascends else ctx.N, ctx.STEP):
+                known = ts.tile.zeros((ctx.LANES,), a.dtype)
+                for j in ts.tile.range_k(s, min(s + ctx.STEP, ctx.N)):
+                    known = ts.tile.fma(load(a, i, j, at, end, trans), out[j, c, at:end], known)
+                x -= known
+            for before in ts.tile.range_k(0, i - start if ascends else stop - 1 - i):
+                j = start + before if ascends else stop - 1 - before
                 x -= load(a, i, j, at, end, trans) * out[j, c, at:end]
             out[i, c, at:end] = x if unit else x / a[i, i, at:end]
 

@@ -1,9 +1,8 @@
 """Systems of equations with triangular matrices, by blocks of rows: what `ts.linalg.solve_triangular` runs.
 
-Rows are solved for in order, a block at a time: what the blocks before contribute is a product, what the rows within a
-block contribute is taken away row by row. Elements are taken out of tiles as sums in which all others are 0, which is
-quicker than an index that a loop counts. One program solves for a block of columns of one matrix. Elements are f32 or
-f64.
+Rows are solved for in order, a block at a time: what the blocks before contribute is a product. A block is solved for
+in the same way, by steps of a few rows, and these row by row. One program solves for a block of columns of one matrix.
+Elements are f32 or f64.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import tessera as ts
 from tessera import Tensor
 
 
-@ts.kernel(BLOCK=32, COLUMNS=64)
+@ts.kernel(BLOCK=32, STEP=8, COLUMNS=64)
 def solve_columns(
     a: Tensor["B", "N", "N"],
     b: Tensor["B", "N", "K"],
@@ -24,28 +23,31 @@ def solve_columns(
     """`out` with a out = b, or with `trans` a^T out = b, for the `lower` or upper triangle of `a`; `unit`: the diagonal
     counts as 1, and is not read."""
     ctx = ts.tile.context()
-    nb, width = ctx.BLOCK, ctx.COLUMNS
+    nb, few, width = ctx.BLOCK, ctx.STEP, ctx.COLUMNS
     ts.tile.grid(ctx.B, ts.tile.cdiv(ctx.K, width))
     m, c = ts.tile.program_id(0), ts.tile.program_id(1) * width
-    at = ts.tile.arange(nb)
+    at = ts.tile.arange(few)
     ascends = lower != trans
     blocks = ts.tile.cdiv(ctx.N, nb)
     for step in ts.tile.range_k(0, blocks):
         i = (step if ascends else blocks - 1 - step) * nb
-        x = b[m, i : i + nb, c : c + width].reshape((nb, width))
+        known = ts.tile.zeros((nb, width), a.dtype)
         for j in ts.tile.range_k(0 if ascends else i + nb, i if ascends else ctx.N, nb):
-            left = a[m, j : j + nb, i : i + nb].T if trans else a[m, i : i + nb, j : j + nb]
-            x -= ts.tile.mma(left, out[m, j : j + nb, c : c + width])
-        d = a[m, i : i + nb, i : i + nb].reshape((nb, nb))
-        d = d.T if trans else d
-        count = min(nb, ctx.N - i)
-        for s in ts.tile.range_k(0, count):
-            r = s if ascends else count - 1 - s
-            column = ts.tile.row_sum(ts.tile.where((at == r)[None, :], d, 0.0)).reshape(nb)
-            row = x[r] if unit else x[r] / ts.tile.sum(ts.tile.where(at == r, column, 0.0))
-            rest = ts.tile.where(at > r if ascends else at < r, column, 0.0)
-            x = ts.tile.where((at == r)[:, None], row[None, :], x - rest[:, None] * row[None, :])
-        out[m, i : i + nb, c : c + width] = x
+            known += ts.tile.mma(part(a, m, i, j, trans, nb), rows_of(out, m, j, c, nb, width))
+        out[m, i : i + nb, c : c + width] = b[m, i : i + nb, c : c + width] - known
+        parts = ts.tile.cdiv(min(nb, ctx.N - i), few)
+        for p in ts.tile.range_k(0, parts):
+            s = i + (p if ascends else parts - 1 - p) * few
+            x = rows_of(out, m, s, c, few, width)
+            for j in ts.tile.range_k(i if ascends else s + few, s if ascends else i + nb, few):
+                x -= ts.tile.mma(part(a, m, s, j, trans, few), rows_of(out, m, j, c, few, width))
+            d = part(a, m, s, s, trans, few)
+            for q in ts.tile.range_k(0, few):
+                r = q if ascends else few - 1 - q
+                row = x[r] if unit else x[r] / ts.tile.where(s + r < ctx.N, d[r, r], 1.0)
+                rest = ts.tile.where(at > r if ascends else at < r, d[:, r], 0.0)
+                x = ts.tile.where((at == r)[:, None], row[None, :], x - rest[:, None] * row[None, :])
+            out[m, s : s + few, c : c + width] = x
 
 
 @ts.kernel(BLOCK=32, ROWS=8)
@@ -59,7 +61,7 @@ def solve_vector(
 ):
     """The same for one column, K = 1: what blocks contribute is summed column by column of the blocks, and these 32
     sums at the end; of so many rows at a time that their sums fit registers. Columns of `a` are read from memory: each
-    serves once."""
+    serves once. An element of `x` is taken as a sum in which all others are 0: `x` stays in registers."""
     ctx = ts.tile.context()
     nb, few = ctx.BLOCK, ctx.ROWS
     ts.tile.grid(ctx.B)
@@ -93,3 +95,15 @@ def solve_vector(
             rest = ts.tile.where(at > r if ascends else at < r, column, 0.0)
             x = ts.tile.where(at == r, own, x - rest * own)
         out[m, i : i + nb, 0] = x
+
+
+def part(a, m, i, j, trans, count):
+    """`count` rows and columns of matrix m, or of its transpose, with zeros beyond the edge."""
+    if trans:
+        return ts.tile.load(a[m, j : j + count, i : i + count], other=0.0).reshape((count, count)).T
+    return ts.tile.load(a[m, i : i + count, j : j + count], other=0.0).reshape((count, count))
+
+
+def rows_of(x, m, i, c, count, width):
+    """`count` rows of the columns from c on of matrix m, with zeros beyond the edge."""
+    return ts.tile.load(x[m, i : i + count, c : c + width], other=0.0).reshape((count, width))

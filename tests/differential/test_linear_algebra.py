@@ -156,8 +156,9 @@ def test_triangular_systems(lower: bool, trans: int | str, unit: bool) -> None:
     for n, k in ((40, None), (70, 40), (6, 2)):
         a, b = matrices(n, n) / n + 2 * np.eye(n), matrices(n, k or 1, seed=1)
         b = b[:, 0] if k is None else b
-        found = ts.linalg.solve_triangular(a, b, lower, trans, unit)
         want = scipy.linalg.solve_triangular(a, b, lower=lower, trans=trans, unit_diagonal=unit)
+        a[np.triu_indices(n, 1) if lower else np.tril_indices(n, -1)] = np.nan  # not read
+        found = ts.linalg.solve_triangular(a, b, lower, trans, unit)
         np.testing.assert_allclose(found, want, rtol=1e-10, atol=1e-12)
 
 
@@ -205,7 +206,13 @@ def test_one_size_and_an_open_one_give_the_same_bits(count: int, n: int) -> None
 
     @ts.function
     def program(a: Tensor["B", "N", "N", f32], spd: Tensor["B", "N", "N", f32], b: Tensor["B", "N", "K", f32]):
-        return ts.linalg.cholesky(spd), ts.linalg.solve(a, b), ts.linalg.det(a)
+        triangles = [
+            ts.linalg.solve_triangular(a, b, lower=lower, trans=trans, unit_diagonal=trans)
+            for lower in (True, False)
+            for trans in (True, False)
+        ]
+        upper = ts.linalg.cholesky(spd, upper=True)
+        return ts.linalg.cholesky(spd), upper, ts.linalg.solve(a, b), ts.linalg.det(a), *triangles
 
     for x, y in zip(ts.compile(program)(a, spd, b), program(a, spd, b), strict=True):
         assert np.asarray(x).tobytes() == np.asarray(y).tobytes()

@@ -49,8 +49,9 @@ class TilePrimitive(TileBuiltin, abstract=True):
     moves: tuple[str, ...] = ()
     """operands that elements of the result are taken from unchanged. They keep their dtypes, and an element of the
     result exists where the one that it is taken from does, whatever the shapes."""
-    partial: bool = False
-    """for an op that moves elements: whether it gives 0 for elements without a source, which do not exist"""
+    places: str = ""
+    """for an op that moves elements along the axis that its attribute `axis` names: the operand of the places that they
+    are taken from. A place that is not in the tile gives 0, an element that does not exist."""
 
     def __init_subclass__(cls, abstract: bool = False, **rest: Any) -> None:
         super().__init_subclass__(abstract=abstract, **rest)

@@ -178,13 +178,24 @@ class Combining(Existence):
         if definition.moves:
             moved = {i: e for i, e in enumerate(exists) if definition.operands[i] in definition.moves}
             self.tails[op.result], lost = self.stay(op, definition, moved)
-            if definition.partial or any(any(tails) or masks for tails, masks in lost.values()):
+            if self.misses(op, definition) or any(any(tails) or masks for tails, masks in lost.values()):
                 self.masks[op.result] = self.moved_together(op, lost)
                 self.moving.update(self.masks[op.result])
         elif exists and cast(TileType, op.operands[0].type).shape == cast(TileType, op.result.type).shape:
             self.tails[op.result], masks = exists[0]
             if masks:
                 self.masks[op.result] = masks
+
+    def misses(self, op: Op, definition: TilePrimitive) -> bool:
+        """Whether a place that elements are taken from may be outside of the tile. Numbers have ranges, and tiles of
+        places none."""
+        if not definition.places:
+            return False
+        names = definition.operands
+        x, places = (op.operands[names.index(name)] for name in (definition.moves[0], definition.places))
+        number = places.op.operands[0] if places.op is not None and places.op.name == "tile.to_scalar" else None
+        extent = cast(TileType, x.type).shape[cast(int, op.attrs["axis"])]
+        return number is None or not all(self.bounds.inside(number, 1, extent))
 
     def stay(self, op: Op, definition: TilePrimitive, moved: Mapping[int, Exists]) -> tuple[Tails, dict[int, Exists]]:
         """The tails of axes along which nothing moves, where all operands have the same; and what else exists by."""

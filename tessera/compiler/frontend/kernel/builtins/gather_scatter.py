@@ -99,7 +99,7 @@ class Take(TilePrimitive):
     dtypes = "any, and integers -> the dtype of the tile"
     cost = MOVES
     moves = ("x",)
-    partial = True
+    places = "places"
     padding = -1  # places that do not exist are outside
     example = """
 @ts.kernel
@@ -151,7 +151,7 @@ class GatherAlong(TilePrimitive):
 
     hidden = True
     moves = ("x",)
-    partial = True
+    places = "index"
     padding = -1
 
     def result(self, x: TileType, index: TileType, axis: int) -> TileType:
