@@ -132,82 +132,71 @@ def lu_step(
                     panel[m, half, i : i + nb, :] = ts.tile.zeros((nb, nb), a.dtype)
 
 
-@ts.kernel(BLOCK=32)
-def householder(a: Tensor["B", "M", "N"], out: Tensor["B", "M", "N"], t: Tensor["B", "R", "W"]):
+@ts.kernel(BLOCK=32, STEP=8)
+def householder(
+    a: Tensor["B", "M", "N"], out: Tensor["B", "M", "N"], t: Tensor["B", "R", "W"], panel: Tensor["B", 2, "P", "W"]
+):
     """R of a = Q R in the upper triangle of `out`, and below it the reflections v (first element 1, not stored) whose
     product is Q. W is the width of a block, R the number of reflections, min(M, N), in whole blocks.
 
     A block's reflections are I - V T V^T; its triangular T is a block of `t` (R. Schreiber and C. Van Loan, "A storage
     efficient WY representation for products of Householder transformations", 1989). Signs are LAPACK's: the diagonal
     of R has the opposite sign of what it replaces, and a column that is 0 below its diagonal is left as it is.
+
+    A block of columns lies in the first half of `panel` while it is worked on, and its V in the other one; P is M in
+    whole blocks. It is factored by steps of a few columns, each of them brought up to date with those on its left.
     """
     ctx = ts.tile.context()
-    nb = ctx.BLOCK
+    nb, few = ctx.BLOCK, ctx.STEP
     ts.tile.grid(ctx.B)
     m = ts.tile.program_id(0)
     at = ts.tile.arange(nb)
     count = min(ctx.M, ctx.N)
-    for i in ts.tile.range_k(0, ctx.M, nb):
-        for j in ts.tile.range_k(0, ctx.N, nb):
-            out[m, i : i + nb, j : j + nb] = a[m, i : i + nb, j : j + nb]
+    whole = ctx.M // nb * nb
     for k in ts.tile.range_k(0, ctx.N, nb):
+        for i in ts.tile.range_k(0, ctx.P, nb):
+            panel[m, 0, i : i + nb, :] = filled(a[m, i : i + nb, k : k + nb], nb)
+            panel[m, 1, i : i + nb, :] = ts.tile.zeros((nb, nb), a.dtype)
         for j in ts.tile.range_k(0, min(k, count), nb):
-            w = ts.tile.zeros((nb, nb), a.dtype)
-            for i in ts.tile.range_k(j, ctx.M, nb):
-                w += ts.tile.mma(
-                    reflections(out[m, i : i + nb, j : j + nb], at, i - j).T, out[m, i : i + nb, k : k + nb]
-                )
+            v = reflections(filled(out[m, j : j + nb, j : j + nb], nb), at, 0)
+            w = ts.tile.mma(v.T, rows_of(panel, m, 0, j, nb))
+            for i in ts.tile.range_k(j + nb, whole, nb):
+                w += ts.tile.mma(filled(out[m, i : i + nb, j : j + nb], nb).T, rows_of(panel, m, 0, i, nb))
+            if whole < ctx.M and j < whole:
+                last = filled(out[m, whole : whole + nb, j : j + nb], nb)
+                w += ts.tile.mma(last.T, rows_of(panel, m, 0, whole, nb))
             w = ts.tile.mma(t[m, j : j + nb, :].T, w)
-            for i in ts.tile.range_k(j, ctx.M, nb):
-                v = reflections(out[m, i : i + nb, j : j + nb], at, i - j)
-                out[m, i : i + nb, k : k + nb] -= ts.tile.mma(v, w)
-        h = ts.tile.zeros((nb, nb), a.dtype)
-        for c in ts.tile.range_k(0, min(nb, max(count - k, 0))):
-            largest = ts.tile.zeros((), a.dtype)
-            for i in ts.tile.range_k(k, ctx.M, nb):
-                below = (i + at > k + c).reshape(nb)
-                size = ts.tile.abs(out[m, i : i + nb, k + c]).reshape(nb)
-                largest = ts.tile.maximum(largest, ts.tile.max(ts.tile.where(below, size, 0.0)))
-            head = out[m, k + c, k + c]
-            scale = ts.tile.maximum(largest, ts.tile.abs(head))
-            squares = ts.tile.zeros((), a.dtype)
-            for i in ts.tile.range_k(k, ctx.M, nb):
-                reached = (i + at >= k + c).reshape(nb)
-                x = ts.tile.where(reached, out[m, i : i + nb, k + c].reshape(nb) / scale, 0.0)
-                squares += ts.tile.sum(x * x)
-            none = largest == 0
-            norm = scale * ts.tile.sqrt(squares)
-            beta = ts.tile.where(none, head, ts.tile.where(head < 0, norm, -norm))
-            tau = ts.tile.where(none, 0.0, (beta - head) / beta)
-            start = ts.tile.where(none, 1.0, head - beta)
-            along = ts.tile.zeros((nb,), a.dtype)
-            for i in ts.tile.range_k(k, ctx.M, nb):
-                y = out[m, i : i + nb, k : k + nb].reshape((nb, nb))
-                along += ts.tile.col_sum(
-                    reflection(out[m, i : i + nb, k + c], at, k + c - i, start)[:, None] * y
-                ).reshape(nb)
-            for i in ts.tile.range_k(k, ctx.M, nb):
-                y = out[m, i : i + nb, k : k + nb].reshape((nb, nb))
-                v = reflection(out[m, i : i + nb, k + c], at, k + c - i, start)
-                y = y - v[:, None] * ts.tile.where(at > c, tau * along, 0.0)[None, :]
-                own = (at == c)[None, :] & (at > k + c - i).reshape(nb)[:, None]
-                out[m, i : i + nb, k : k + nb] = ts.tile.where(own, v[:, None], y)
-            out[m, k + c, k + c] = beta
-            before = ts.tile.where(at < c, along, 0.0)
-            column = -tau * ts.tile.row_sum(h * before[None, :]).reshape(nb)
-            column = ts.tile.where(at == c, tau, column)
-            h = ts.tile.where((at == c)[None, :], column[:, None], h)
+            panel[m, 0, j : j + nb, :] -= ts.tile.mma(v, w)
+            for i in ts.tile.range_k(j + nb, whole, nb):
+                panel[m, 0, i : i + nb, :] -= ts.tile.mma(filled(out[m, i : i + nb, j : j + nb], nb), w)
+            if whole < ctx.M and j < whole:
+                last = filled(out[m, whole : whole + nb, j : j + nb], nb)
+                panel[m, 0, whole : whole + nb, :] -= ts.tile.mma(last, w)
         if k < count:
-            t[m, k : k + nb, :] = h
+            t[m, k : k + nb, :] = ts.tile.zeros((nb, nb), a.dtype)
+            for s in ts.tile.range_k(0, min(nb, ctx.N - k), few):
+                if s > 0:
+                    bring_up_step(t, panel, m, k, s, nb, few)
+                if s < count - k:
+                    taus = reflect_step(panel, m, k, s, count, nb, few)
+                    join_triangle(t, panel, m, k, s, taus, nb, few)
+        for i in ts.tile.range_k(0, ctx.P, nb):
+            below = ((i + at)[:, None] > (k + at)[None, :]) & (k + at < count)[None, :]
+            x = ts.tile.where(below, rows_of(panel, m, 1, i, nb), rows_of(panel, m, 0, i, nb))
+            out[m, i : i + nb, k : k + nb] = x
+            if k + nb >= ctx.N:
+                for half in ts.tile.range_k(0, 2):
+                    panel[m, half, i : i + nb, :] = ts.tile.zeros((nb, nb), a.dtype)
 
 
 @ts.kernel(BLOCK=32, COLUMNS=32)
 def reflect(
     a: Tensor["B", "M", "N"], t: Tensor["B", "R", "W"], x: Tensor["B", "M", "K"], out: Tensor["B", "M", "K"],
-    trans: bool = False, below: int = 0,
+    trans: bool = False, below: int = 0, eye: bool = False,
 ):  # fmt: skip
     """Q x, with `trans` Q^T x, for the Q whose reflections `householder` stored in `a` and `t`; they begin `below` rows
-    below the diagonal."""
+    below the diagonal. `eye`: x is an identity matrix, and it is Q x; its columns are 0 where the reflections of later
+    columns are not, so that these are left out."""
     ctx = ts.tile.context()
     nb, width = ctx.BLOCK, ctx.COLUMNS
     ts.tile.grid(ctx.B, ts.tile.cdiv(ctx.K, width))
@@ -215,18 +204,24 @@ def reflect(
     at = ts.tile.arange(nb)
     for i in ts.tile.range_k(0, ctx.M, nb):
         out[m, i : i + nb, c : c + width] = x[m, i : i + nb, c : c + width]
-    blocks = ts.tile.cdiv(min(ctx.M, ctx.N), nb)
+    count = min(ctx.M, ctx.N)
+    blocks = ts.tile.cdiv(min(count, c + width) if eye else count, nb)
     for step in ts.tile.range_k(0, blocks):
         k = (step if trans else blocks - 1 - step) * nb
+        dense = k + nb if below == 0 else k + nb + nb  # the rows from here on are in all reflections
         w = ts.tile.zeros((nb, width), a.dtype)
-        for i in ts.tile.range_k(k, ctx.M, nb):
-            w += ts.tile.mma(
-                reflections(a[m, i : i + nb, k : k + nb], at, i - k - below).T, out[m, i : i + nb, c : c + width]
-            )
+        for i in ts.tile.range_k(k, min(dense, ctx.M), nb):
+            v = reflections(filled(a[m, i : i + nb, k : k + nb], nb), at, i - k - below)
+            w += ts.tile.mma(v.T, ts.tile.load(out[m, i : i + nb, c : c + width], other=0.0))
+        for i in ts.tile.range_k(dense, ctx.M, nb):
+            v = filled(a[m, i : i + nb, k : k + nb], nb)
+            w += ts.tile.mma(v.T, ts.tile.load(out[m, i : i + nb, c : c + width], other=0.0))
         w = ts.tile.mma(t[m, k : k + nb, :].T if trans else t[m, k : k + nb, :], w)
-        for i in ts.tile.range_k(k, ctx.M, nb):
-            v = reflections(a[m, i : i + nb, k : k + nb], at, i - k - below)
+        for i in ts.tile.range_k(k, min(dense, ctx.M), nb):
+            v = reflections(filled(a[m, i : i + nb, k : k + nb], nb), at, i - k - below)
             out[m, i : i + nb, c : c + width] -= ts.tile.mma(v, w)
+        for i in ts.tile.range_k(dense, ctx.M, nb):
+            out[m, i : i + nb, c : c + width] -= ts.tile.mma(filled(a[m, i : i + nb, k : k + nb], nb), w)
 
 
 def factor_diagonal(a, out, m, k, upper, nb, step):
@@ -418,13 +413,87 @@ def solve_step(out, panel, m, half, i, s, step):
     panel[m, half, s : s + step, :] = x
 
 
+def bring_up_step(t, panel, m, k, s, nb, few):
+    """Brings the columns from s on of a panel up to date with the reflections of those before."""
+    w = ts.tile.zeros((nb, few), panel.dtype)
+    for i in ts.tile.range_k(k, panel.shape[2], nb):
+        w += ts.tile.mma(rows_of(panel, m, 1, i, nb).T, step_of(panel, m, 0, i, s, nb, few))
+    w = ts.tile.mma(t[m, k : k + nb, :].T, w)
+    for i in ts.tile.range_k(k, panel.shape[2], nb):
+        panel[m, 0, i : i + nb, s : s + few] -= ts.tile.mma(rows_of(panel, m, 1, i, nb), w)
+
+
+def reflect_step(panel, m, k, s, count, nb, few):
+    """Makes reflections of a few columns from s on of a panel, as far as there are to be any; gives their factors."""
+    at, columns = ts.tile.arange(nb), ts.tile.arange(few)
+    taus = ts.tile.zeros((few,), panel.dtype)
+    for c in ts.tile.range_k(0, min(few, count - k - s)):
+        top = k + s + c
+        largest = ts.tile.zeros((), panel.dtype)
+        for i in ts.tile.range_k(k, panel.shape[2], nb):
+            size = ts.tile.abs(column_of(panel, m, 0, i, s + c, nb))
+            largest = ts.tile.maximum(largest, ts.tile.max(ts.tile.where(i + at > top, size, 0.0)))
+        head = panel[m, 0, top, s + c]
+        scale = ts.tile.maximum(largest, ts.tile.abs(head))
+        squares = ts.tile.zeros((), panel.dtype)
+        for i in ts.tile.range_k(k, panel.shape[2], nb):
+            x = ts.tile.where(i + at >= top, column_of(panel, m, 0, i, s + c, nb) / scale, 0.0)
+            squares += ts.tile.sum(x * x)
+        none = largest == 0
+        norm = scale * ts.tile.sqrt(squares)
+        beta = ts.tile.where(none, head, ts.tile.where(head < 0, norm, -norm))
+        tau = ts.tile.where(none, 0.0, (beta - head) / beta)
+        start = ts.tile.where(none, 1.0, head - beta)
+        along = ts.tile.zeros((few,), panel.dtype)
+        for i in ts.tile.range_k(k, panel.shape[2], nb):
+            v = ts.tile.where(i + at > top, column_of(panel, m, 0, i, s + c, nb) / start, 0.0)
+            v = ts.tile.where(i + at == top, 1.0, v)
+            panel[m, 1, i : i + nb, s + c] = v
+            along += ts.tile.col_sum(v[:, None] * step_of(panel, m, 0, i, s, nb, few)).reshape(few)
+        along = ts.tile.where(columns > c, tau * along, 0.0)
+        for i in ts.tile.range_k(k, panel.shape[2], nb):
+            v = column_of(panel, m, 1, i, s + c, nb)
+            panel[m, 0, i : i + nb, s : s + few] = step_of(panel, m, 0, i, s, nb, few) - v[:, None] * along[None, :]
+        panel[m, 0, top, s + c] = beta
+        taus = ts.tile.where(columns == c, tau, taus)
+    return taus
+
+
+def join_triangle(t, panel, m, k, s, taus, nb, few):
+    """Adds the reflections of a few columns to the triangle of a block: T2 below T1, and -T1 V1^T V2 T2 beside it."""
+    at = ts.tile.arange(few)
+    all_by, own = ts.tile.zeros((nb, few), t.dtype), ts.tile.zeros((few, few), t.dtype)
+    for i in ts.tile.range_k(k, panel.shape[2], nb):
+        v = step_of(panel, m, 1, i, s, nb, few)
+        all_by += ts.tile.mma(rows_of(panel, m, 1, i, nb).T, v)
+        own += ts.tile.mma(v.T, v)
+    h = ts.tile.zeros((few, few), t.dtype)
+    for c in ts.tile.range_k(0, few):
+        before = ts.tile.where(at < c, own[:, c], 0.0)
+        column = -taus[c] * ts.tile.row_sum(h * before[None, :]).reshape(few)
+        column = ts.tile.where(at == c, taus[c], column)
+        h = ts.tile.where((at == c)[None, :], column[:, None], h)
+    known = t[m, k : k + nb, :].reshape((nb, nb))
+    t[m, k : k + nb, s : s + few] = -ts.tile.mma(ts.tile.mma(known, all_by), h)
+    t[m, k + s : k + s + few, s : s + few] = h
+
+
+def filled(x, size):
+    """A square block, with zeros beyond the edge."""
+    return ts.tile.load(x, other=0.0).reshape((size, size))
+
+
+def step_of(panel, m, half, i, s, rows, columns):
+    """A few columns of a block of rows of a panel."""
+    return panel[m, half, i : i + rows, s : s + columns].reshape((rows, columns))
+
+
+def column_of(panel, m, half, i, c, rows):
+    """A column of a block of rows of a panel."""
+    return panel[m, half, i : i + rows, c].reshape(rows)
+
+
 def reflections(x, at, down):
     """The reflections in a block that lies `down` rows below the diagonal: 1 on the diagonal, 0 above."""
     apart = (at + down)[:, None] - at[None, :]
     return ts.tile.where(apart > 0, x.reshape(x.shape), ts.tile.where(apart == 0, 1.0, 0.0))
-
-
-def reflection(column, at, first, start):
-    """A part of the reflection that is made of a column: 1 at the row `first`, and 0 before."""
-    x = ts.tile.where(at > first, column.reshape(at.shape) / start, 0.0)
-    return ts.tile.where(at == first, 1.0, x)

@@ -208,7 +208,7 @@ class Eigh(Operator):
             w, rows = side_by_side(g, "eigh_lanes", a)
         else:
             packed, tri, d, e, *_ = g.tridiagonalize(a)
-            q = g.qr_multiply(packed, tri, identity(g, tensor(a), n, n), False, 1)
+            q = g.qr_multiply(packed, tri, identity(g, tensor(a), n, n), False, 1, True)
             w, z, *_ = (g.tridiagonal_vectors_in_steps if is_shared(tensor(d)) else g.tridiagonal_vectors)(d, e, q)
             rows = from_strips(g, z, n)
             rows = g.mul(rows, signs(g, rows))

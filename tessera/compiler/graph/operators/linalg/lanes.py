@@ -100,7 +100,7 @@ class QrLanes(_InLanes):
 
     def reference(self, x: Any, k: int) -> Any:
         m, n, b = x.shape
-        packed, tri = REGISTRY["qr_factor"].reference(np.moveaxis(x, -1, 0))
+        packed, tri, _ = REGISTRY["qr_factor"].reference(np.moveaxis(x, -1, 0))
         q = REGISTRY["qr_multiply"].reference(
             packed, tri, np.broadcast_to(np.eye(m, k, dtype=x.dtype), (b, m, k)), False
         )

@@ -30,8 +30,9 @@ from tessera.language.lazy import np
 
 
 class QrFactor(Operator):
-    """R and the reflections of a = Q R [..., M, N] in one matrix, and the triangles [..., reflections in whole blocks,
-    block] by which blocks of reflections are multiplied. They are constants to derivatives."""
+    """R and the reflections of a = Q R [..., M, N] in one matrix, the triangles [..., reflections in whole blocks,
+    block] by which blocks of reflections are multiplied, and memory where the kernel works, [..., 2, M in whole blocks,
+    block]. They are constants to derivatives."""
 
     functions = ()
     methods = ()
@@ -40,14 +41,16 @@ class QrFactor(Operator):
     multiple = True
     differentiable = False
 
-    def infer(self, t: Infer, a: TensorType) -> tuple[TensorType, TensorType]:
-        count = dims.dim_min(*a.shape[-2:])
-        return a, a.with_shape((*a.shape[:-2], dims.ceildiv(count, BLOCK) * BLOCK, BLOCK))
+    def infer(self, t: Infer, a: TensorType) -> tuple[TensorType, TensorType, TensorType]:
+        *batch, m, n = a.shape
+        count, rows = (dims.ceildiv(d, BLOCK) * BLOCK for d in (dims.dim_min(m, n), m))
+        return a, a.with_shape((*batch, count, BLOCK)), a.with_shape((*batch, 2, rows, BLOCK))
 
     def reference(self, a: Any) -> Any:
         m, n = a.shape[-2:]
         rows = -(-min(m, n) // BLOCK) * BLOCK
-        return each(_reflections, [(m, n), (rows, BLOCK)], a)
+        packed, tri = each(_reflections, [(m, n), (rows, BLOCK)], a)
+        return packed, tri, np.zeros((*a.shape[:-2], 2, -(-m // BLOCK) * BLOCK, BLOCK), a.dtype)
 
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
         three = operands[0].rank == 3
@@ -56,7 +59,7 @@ class QrFactor(Operator):
         )
 
     def decompose(self, g: GraphBuilder, a: Value) -> Any:
-        return batched(g, "qr_factor", [a], [2, 2])
+        return batched(g, "qr_factor", [a], [2, 2, 3])
 
     def partition(self, cut: Cut, a: TensorType) -> None:
         keep_matrices(cut, a)
@@ -68,7 +71,7 @@ class QrFactor(Operator):
 
 class QrMultiply(Operator):
     """Q x, or with `trans` Q^T x, for x [..., M, K] and the Q that `qr_factor` found. `below`: how many rows below the
-    diagonal of `a` the reflections begin."""
+    diagonal of `a` the reflections begin. `eye`: x is an identity matrix, and `trans` is not set."""
 
     functions = ()
     methods = ()
@@ -77,12 +80,13 @@ class QrMultiply(Operator):
     differentiable = False
 
     def infer(
-        self, t: Infer, a: TensorType, tri: TensorType, x: TensorType, trans: bool = False, below: int = 0
-    ) -> TensorType:
-        t.canonical(trans=bool(trans), below=int(below))
+        self, t: Infer, a: TensorType, tri: TensorType, x: TensorType, trans: bool = False, below: int = 0,
+        eye: bool = False,
+    ) -> TensorType:  # fmt: skip
+        t.canonical(trans=bool(trans), below=int(below), eye=bool(eye))
         return x
 
-    def reference(self, a: Any, tri: Any, x: Any, trans: bool, below: int = 0) -> Any:
+    def reference(self, a: Any, tri: Any, x: Any, trans: bool, below: int = 0, eye: bool = False) -> Any:
         def one(a: Any, tri: Any, x: Any) -> Any:
             return reflected(a, tri, x, trans, below)
 
@@ -96,10 +100,12 @@ class QrMultiply(Operator):
         config = {"BLOCK": int(block), "COLUMNS": width}
         return TileKernel("factorizations.reflect", "reflections of {0}", config=config)
 
-    def decompose(self, g: GraphBuilder, a: Value, tri: Value, x: Value, trans: bool, below: int) -> Any:
-        return batched(g, "qr_multiply", [a, tri, x], [2], trans, below)
+    def decompose(self, g: GraphBuilder, a: Value, tri: Value, x: Value, trans: bool, below: int, eye: bool) -> Any:
+        return batched(g, "qr_multiply", [a, tri, x], [2], trans, below, eye)
 
-    def partition(self, cut: Cut, a: TensorType, tri: TensorType, x: TensorType, trans: bool, below: int) -> None:
+    def partition(
+        self, cut: Cut, a: TensorType, tri: TensorType, x: TensorType, trans: bool, below: int, eye: bool
+    ) -> None:
         keep_matrices(cut, a, x)
 
     def flops(self, operands: Sequence[Any], results: Sequence[TensorType], **attrs: Any) -> Dim:
@@ -162,7 +168,7 @@ class Qr(Operator):
     def reference(self, x: Any, mode: str) -> Any:
         m, n = x.shape[-2:]
         k = min(m, n) if mode == "reduced" else m
-        packed, tri = QrFactor().reference(x)
+        packed, tri, _ = QrFactor().reference(x)
         eye = np.broadcast_to(np.eye(m, k, dtype=x.dtype), (*x.shape[:-2], m, k))
         return QrMultiply().reference(packed, tri, eye, False), np.triu(packed[..., :k, :])
 
@@ -174,8 +180,8 @@ class Qr(Operator):
         if tensor(x).rank == 3 and is_small(tensor(x)):
             packed, q, _ = in_lanes(g, "qr_lanes", [x], k)
             return q, upper_part(g, packed if k is m else first_rows(g, packed, k))
-        packed, tri = g.qr_factor(x)
-        q = g.qr_multiply(packed, tri, identity(g, tensor(x), m, k))
+        packed, tri, _ = g.qr_factor(x)
+        q = g.qr_multiply(packed, tri, identity(g, tensor(x), m, k), False, 0, True)
         return q, upper_part(g, packed if k is m else first_rows(g, packed, k))
 
     def adjoint(self, g: GraphBuilder, outs: Any, cts: Any, x: Value, mode: str) -> tuple[Value]:

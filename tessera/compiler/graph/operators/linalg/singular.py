@@ -314,7 +314,7 @@ def _of_square(g: GraphBuilder, x: Value) -> tuple[Value, Value, Value]:
     else:
         left, right, t, s, d, e, *_ = g.bidiagonalize(x)
         eye = identity(g, tensor(x), n, n)
-        q, p = g.qr_multiply(left, t, eye), g.qr_multiply(right, s, eye, False, 1)
+        q, p = g.qr_multiply(left, t, eye, False, 0, True), g.qr_multiply(right, s, eye, False, 1, True)
         vectors = g.bidiagonal_vectors_in_steps if is_shared(tensor(d)) else g.bidiagonal_vectors
         w, rows, columns, *_ = vectors(d, e, q, p)
         u, v = from_strips(g, rows, n), from_strips(g, columns, n)
@@ -337,7 +337,8 @@ def _behind(g: GraphBuilder, factor: Any, u: Value, m: Dim, full: bool) -> Value
     if full:
         row, column = positions(g, u)
         u = g.where(g.ge(column, k), g.to(g.eq(row, column), tensor(u).dtype), u)
-    return g.qr_multiply(*factor, u)
+    packed, tri, _ = factor
+    return g.qr_multiply(packed, tri, u)
 
 
 def _numpy_behind(factor: Any, u: Any, m: int, full: bool) -> Any:
