@@ -235,7 +235,7 @@ def factor_diagonal(a, out, m, k, upper, nb, step):
             d -= ts.tile.mma(row, row.T)
         for r in ts.tile.range_k(0, min(step, a.shape[1] - s)):
             root = ts.tile.where(d[r, r] > 0, ts.tile.sqrt(d[r, r]), math.nan)
-            column = ts.tile.where(at == r, root, d[:, r] / root)
+            column = ts.tile.where(at == r, root, d[:, r] * (1 / root))
             below = ts.tile.where(at > r, column, 0.0)
             d = ts.tile.where((at == r)[None, :], column[:, None], d - below[:, None] * below[None, :])
         put(out, m, s, s, upper, ts.tile.where(at[:, None] >= at[None, :], d, 0.0))
@@ -270,7 +270,7 @@ def solved(out, m, i, k, s, upper, nb, step):
         x -= ts.tile.mma(block(out, m, i, j, upper, nb, step), block(out, m, s, j, upper, step, step).T)
     d = block(out, m, s, s, upper, step, step)
     for r in ts.tile.range_k(0, step):
-        column = x[:, r] / d[r, r]
+        column = x[:, r] * (1 / d[r, r])
         right = ts.tile.where(at > r, d[:, r], 0.0)
         x = ts.tile.where((at == r)[None, :], column[:, None], x - column[:, None] * right[None, :])
     return x

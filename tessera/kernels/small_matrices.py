@@ -27,17 +27,19 @@ def cholesky(a: Tensor["N", "N", "B"], out: Tensor["N", "N", "B"], upper: bool =
         root = ts.tile.where(pivot > 0, ts.tile.sqrt(pivot), math.nan)
         store(out, j, j, b, e, upper, root)
         for i in ts.tile.range_k(j + 1, ctx.N):
-            store(out, i, j, b, e, upper, left_over(a, out, i, j, b, e, upper, ctx.STEP) / root)
+            store(out, i, j, b, e, upper, left_over(a, out, i, j, b, e, upper, ctx.STEP) * (1 / root))
 
 
 def left_over(a, out, i, j, b, e, upper, step):
     """What the columns before j of a factor leave of an element: whole steps of them are summed first."""
-    x, whole = load(a, i, j, b, e, upper), j // step * step
-    for s in ts.tile.range_k(0, whole, step):
-        known = ts.tile.zeros(x.shape, a.dtype)
-        for k in ts.tile.range_k(s, s + step):
-            known = ts.tile.fma(load(out, i, k, b, e, upper), load(out, j, k, b, e, upper), known)
-        x -= known
+    x, whole = load(a, i, j, b, e, upper), 0
+    if a.shape[0] > step:
+        whole = j // step * step
+        for s in ts.tile.range_k(0, whole, step):
+            known = ts.tile.zeros(x.shape, a.dtype)
+            for k in ts.tile.range_k(s, s + step):
+                known = ts.tile.fma(load(out, i, k, b, e, upper), load(out, j, k, b, e, upper), known)
+            x -= known
     for k in ts.tile.range_k(whole, j):
         x -= load(out, i, k, b, e, upper) * load(out, j, k, b, e, upper)
     return x
@@ -61,13 +63,15 @@ def solve(
     for c in ts.tile.range_k(0, ctx.K):
         for number in ts.tile.range_k(0, ctx.N):
             i = number if ascends else ctx.N - 1 - number
-            x, start = b[i, c, at:end], i // ctx.STEP * ctx.STEP
-            stop = min(start + ctx.STEP, ctx.N)
-            for s in ts.tile.range_k(0 if ascends else stop, start if ascends else ctx.N, ctx.STEP):
-                known = ts.tile.zeros((ctx.LANES,), a.dtype)
-                for j in ts.tile.range_k(s, min(s + ctx.STEP, ctx.N)):
-                    known = ts.tile.fma(load(a, i, j, at, end, trans), out[j, c, at:end], known)
-                x -= known
+            x, start, stop = b[i, c, at:end], 0, ctx.N
+            if ctx.N > ctx.STEP:
+                start = i // ctx.STEP * ctx.STEP
+                stop = min(start + ctx.STEP, ctx.N)
+                for s in ts.tile.range_k(0 if ascends else stop, start if ascends else ctx.N, ctx.STEP):
+                    known = ts.tile.zeros((ctx.LANES,), a.dtype)
+                    for j in ts.tile.range_k(s, min(s + ctx.STEP, ctx.N)):
+                        known = ts.tile.fma(load(a, i, j, at, end, trans), out[j, c, at:end], known)
+                    x -= known
             for before in ts.tile.range_k(0, i - start if ascends else stop - 1 - i):
                 j = start + before if ascends else stop - 1 - before
                 x -= load(a, i, j, at, end, trans) * out[j, c, at:end]
