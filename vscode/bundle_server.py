@@ -36,7 +36,7 @@ OMITTED = (
 # Read by name: features when they are first asked for, others as text.
 TEXTS = ("tessera/kernels/", "tessera/nn/", "tessera/functions/", "tessera/training/gradient.py")
 WHOLE = ("tessera/language/", *TEXTS, "tessera_lsp/features/")
-# Text that hovers show stands in these.
+# Text that hovers show stands in these, but for kernels that only operators run.
 SHOWN = ("tessera/language/", *TEXTS)
 DEFINED = ("tessera/compiler/graph/operators/", "tessera/compiler/frontend/kernel/builtins/")
 DOCUMENTED = {ast.ClassDef: (*SHOWN, *DEFINED), ast.FunctionDef: SHOWN}
@@ -81,6 +81,13 @@ def computing() -> set[tuple[str, str]]:
 
     operators = [type(o) for name, o in REGISTRY.items() if name in {*EXACT, "roots_of_unity"}]
     return {(c.__module__, c.__name__) for operator in operators for c in operator.__mro__}
+
+
+def public_kernels() -> set[str]:
+    """The modules of `tessera.kernels` that programs take kernels from."""
+    from tessera import kernels
+
+    return {getattr(kernels, name).__module__.rpartition(".")[2] for name in kernels.__all__}
 
 
 def bundle() -> dict[str, str]:
@@ -233,7 +240,8 @@ class Smaller(ast.NodeTransformer):
         self.computing = {name for module, name in computes if f"{module.replace('.', '/')}.py" == path}
         self.operators = path.startswith("tessera/compiler/graph/operators/")
         self.casts = "typing.cast" in names
-        self.documented = tuple(kind for kind, places in DOCUMENTED.items() if path.startswith(places))
+        of_operators = path.startswith("tessera/kernels/") and Path(path).stem not in public_kernels()
+        self.documented = tuple(k for k, places in DOCUMENTED.items() if path.startswith(places) and not of_operators)
         self.text = path.startswith(TEXTS)
         self.fields = path.startswith("tessera/compiler/") and not path.startswith((*SHOWN, *DEFINED))
         self.in_function = False

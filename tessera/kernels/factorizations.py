@@ -61,13 +61,14 @@ def cholesky_step(a: Tensor["B", "N", "N"], out: Tensor["B", "N", "N"], step: Te
 @ts.kernel(BLOCK=32, STEP=8)
 def lu(
     a: Tensor["B", "N", "N"], out: Tensor["B", "N", "N"], order: Tensor["B", "N"], sign: Tensor["B"],
-    panel: Tensor["B", 1, "N", "W"],
+    panel: Tensor["B", 1, "P", "W"],
 ):  # fmt: skip
     """a[order] = L U, with L (unit diagonal, not stored) below the diagonal of `out` and U in the rest.
 
     The pivot of a column is its largest element, of equal ones the first. `sign` is the parity of `order`, 1 or -1.
     A column without a pivot keeps its zeros, so that U has a 0 on its diagonal. A block of columns, of width W, lies in
-    `panel` while it is worked on: rows of the matrix may be so far apart that a cache has few places for its columns.
+    `panel` while it is worked on: rows of the matrix may be so far apart that a cache has few places for its columns. P
+    is N in whole blocks; the rows beyond N are 0.
     """
     ctx = ts.tile.context()
     nb = ctx.BLOCK
@@ -82,7 +83,7 @@ def lu(
     for k in ts.tile.range_k(0, ctx.N, nb):
         bring_up(out, panel, m, 0, k, k, ctx.STEP)
         for c in ts.tile.range_k(0, min(nb, ctx.N - k)):
-            p = pivot_row(panel, m, 0, k, c)
+            p = pivot_row(panel, m, 0, k, c, ctx.N)
             if p != k + c:
                 parity = -parity
                 for j in ts.tile.range_k(0, ctx.N, nb):
@@ -97,7 +98,7 @@ def lu(
 @ts.kernel(BLOCK=32, STEP=8)
 def lu_step(
     a: Tensor["B", "N", "N"], out: Tensor["B", "N", "N"], order: Tensor["B", "N"], sign: Tensor["B"],
-    pivots: Tensor["B", "N"], panel: Tensor["B", 2, "N", "W"], step: Tensor[1, ts.int32],
+    pivots: Tensor["B", "N"], panel: Tensor["B", 2, "P", "W"], step: Tensor[1, ts.int32],
 ):  # fmt: skip
     """The same by two programs that share a matrix, with the same sums in the same order.
 
@@ -296,9 +297,9 @@ def bring_up(out, panel, m, half, k, known, step):
     """Puts the block of columns at k into a half of the panel, without what the blocks before `known` add to it."""
     nb = panel.shape[3]
     for i in ts.tile.range_k(0, out.shape[1], nb):
-        x = out[m, i : i + nb, k : k + nb].reshape((nb, nb))
+        x = filled(out[m, i : i + nb, k : k + nb], nb)
         for j in ts.tile.range_k(0, min(i, known), nb):
-            x -= ts.tile.mma(out[m, i : i + nb, j : j + nb].reshape((nb, nb)), rows_of(panel, m, half, j, nb))
+            x -= ts.tile.mma(filled(out[m, i : i + nb, j : j + nb], nb), rows_of(panel, m, half, j, nb))
         panel[m, half, i : i + nb, :] = x
         for s in ts.tile.range_k(i, min(i + nb, known), step):  # above the diagonal
             solve_step(out, panel, m, half, i, s, step)
@@ -311,7 +312,7 @@ def factor_block(a, out, order, sign, pivots, panel, m, half, k, step):
         sign[m] = ts.tile.full((), 1.0, a.dtype)
         for i in ts.tile.range_k(0, n, nb):
             order[m, i : i + nb] = ts.tile.cast(i + ts.tile.arange(nb), order.dtype)
-            panel[m, half, i : i + nb, :] = a[m, i : i + nb, :nb].reshape((nb, nb))
+            panel[m, half, i : i + nb, :] = filled(a[m, i : i + nb, :nb], nb)
     else:
         before = max(k - nb, 0)
         for c in ts.tile.range_k(before, k):
@@ -319,11 +320,11 @@ def factor_block(a, out, order, sign, pivots, panel, m, half, k, step):
         for s in ts.tile.range_k(before, k, step):
             solve_step(out, panel, m, half, before, s, step)
         for i in ts.tile.range_k(k, n, nb):
-            left = out[m, i : i + nb, before : before + nb].reshape((nb, nb))
+            left = filled(out[m, i : i + nb, before : before + nb], nb)
             panel[m, half, i : i + nb, :] -= ts.tile.mma(left, rows_of(panel, m, half, before, nb))
     parity = sign[m]
     for c in ts.tile.range_k(0, min(nb, n - k)):
-        p = pivot_row(panel, m, half, k, c)
+        p = pivot_row(panel, m, half, k, c, n)
         pivots[m, k + c] = p
         if p != k + c:
             parity = -parity
@@ -334,12 +335,13 @@ def factor_block(a, out, order, sign, pivots, panel, m, half, k, step):
     store_panel(out, panel, m, half, k)
 
 
-def pivot_row(panel, m, half, k, c):
-    """The row, from k + c on, of the largest element of column c of the panel; of equal ones the first."""
+def pivot_row(panel, m, half, k, c, n):
+    """The row, from k + c to n - 1, of the largest element of column c of the panel; of equal ones the first."""
     nb = panel.shape[3]
     at, top, p = ts.tile.arange(nb), ts.tile.full((), -1.0, panel.dtype), k + c
     for i in ts.tile.range_k(k, panel.shape[2], nb):
-        size = ts.tile.where(i + at >= k + c, ts.tile.abs(panel[m, half, i : i + nb, c].reshape(nb)), -1.0)
+        own = (i + at >= k + c) & (i + at < n)
+        size = ts.tile.where(own, ts.tile.abs(panel[m, half, i : i + nb, c].reshape(nb)), -1.0)
         best = ts.tile.max(size)
         p = ts.tile.where(best > top, i + ts.tile.argmax(size), p)
         top = ts.tile.maximum(best, top)

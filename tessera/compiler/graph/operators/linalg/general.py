@@ -19,6 +19,7 @@ from tessera.compiler.graph.operators.linalg.matrices import (
     identity,
     keep_matrices,
     turned,
+    whole_blocks,
 )
 from tessera.compiler.graph.operators.linalg.triangular import is_shared, numpy_pair, paired, right_side
 from tessera.compiler.ir.core import Value
@@ -33,9 +34,9 @@ SINGULAR = "the matrix is singular"
 class LuFactor(Operator):
     """L and U of a[order] = L U in one matrix (the diagonal of L is 1 and not stored), `order` [..., N], and its sign.
 
-    The last result is the last block of columns [..., N, block], where the kernel works on each block. The pivot of a
-    column is its largest element. The factors are constants to derivatives: what is computed from them has rules of its
-    own.
+    The last result is the last block of columns [..., 1, N in whole blocks, block], where the kernel works on each
+    block. The pivot of a column is its largest element. The factors are constants to derivatives: what is computed from
+    them has rules of its own.
     """
 
     functions = ()
@@ -47,16 +48,16 @@ class LuFactor(Operator):
 
     def infer(self, t: Infer, a: TensorType) -> tuple[TensorType, TensorType, TensorType, TensorType]:
         *batch, n, _ = a.shape
-        order, panel = a.with_shape((*batch, n)).with_dtype(dtypes.int32), a.with_shape((*batch, 1, n, BLOCK))
-        return a, order, a.with_shape((*batch,)), panel
+        order = a.with_shape((*batch, n)).with_dtype(dtypes.int32)
+        return a, order, a.with_shape((*batch,)), a.with_shape((*batch, 1, whole_blocks(n), BLOCK))
 
     def reference(self, a: Any) -> Any:
         n = a.shape[-1]
         factors, order, sign, _ = each(_lu, [(n, n), (n,), (), (n,)], a)
-        panel = np.zeros((*a.shape[:-2], 1, n, BLOCK), a.dtype)
+        panel = np.zeros((*a.shape[:-2], 1, whole_blocks(n), BLOCK), a.dtype)
         if n:
             last = factors[..., None, :, (n - 1) // BLOCK * BLOCK :]
-            panel[..., : last.shape[-1]] = last
+            panel[..., :n, : last.shape[-1]] = last
         return factors, order.astype(np.int32), sign, panel
 
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
@@ -88,7 +89,7 @@ class LuFactor(Operator):
 
 class LuFactorInSteps(Operator):
     """The same for a few large matrices of a known size, which programs share; then the pivot of each column
-    [..., N], and memory where the kernel works, [..., 2, N, block]."""
+    [..., N], and memory where the kernel works, [..., 2, N in whole blocks, block]."""
 
     functions = ()
     methods = ()
@@ -100,13 +101,13 @@ class LuFactorInSteps(Operator):
     def infer(self, t: Infer, a: TensorType) -> tuple[TensorType, ...]:
         *batch, n, _ = a.shape
         line = a.with_shape((*batch, n))
-        pivots, panel = line.with_dtype(dtypes.int64), a.with_shape((*batch, 2, n, BLOCK))
+        pivots, panel = line.with_dtype(dtypes.int64), a.with_shape((*batch, 2, whole_blocks(n), BLOCK))
         return a, line.with_dtype(dtypes.int32), a.with_shape((*batch,)), pivots, panel
 
     def reference(self, a: Any) -> Any:
         n = a.shape[-1]
         factors, order, sign, pivots = each(_lu, [(n, n), (n,), (), (n,)], a)
-        panel = np.zeros((*a.shape[:-2], 2, n, BLOCK), a.dtype)
+        panel = np.zeros((*a.shape[:-2], 2, whole_blocks(n), BLOCK), a.dtype)
         return factors, order.astype(np.int32), sign, pivots.astype(np.int64), panel
 
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
@@ -131,7 +132,7 @@ def _last_block(g: GraphBuilder, factors: Value) -> Value:
     shape = tensor(factors).shape
     start = (shape[-1] - 1) // BLOCK * BLOCK
     last = g.slice(factors, (*(0,) * (len(shape) - 1), start), shape)
-    return g.unsqueeze(g.pad(last, [(0, 0)] * (len(shape) - 1) + [(0, start + BLOCK - shape[-1])]), -3)
+    return g.unsqueeze(g.pad(last, [(0, 0)] * (len(shape) - 2) + [(0, start + BLOCK - shape[-1])] * 2), -3)
 
 
 def _lu(x: Any) -> Any:

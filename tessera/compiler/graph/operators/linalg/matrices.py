@@ -107,6 +107,11 @@ def count_of(shape: Shape) -> Dim:
     return dims.prod(shape[:-2])
 
 
+def whole_blocks(n: Dim) -> Dim:
+    """So many rows or columns in whole blocks."""
+    return dims.ceildiv(n, BLOCK) * BLOCK
+
+
 def each(f: Callable[..., Any], shapes: list[tuple[int, ...]], *arrays: Any) -> Any:
     """NumPy's: `f` for each matrix of a batch. `shapes`: those of one matrix's results."""
     batch = arrays[0].shape[:-2]

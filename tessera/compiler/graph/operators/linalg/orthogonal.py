@@ -21,6 +21,7 @@ from tessera.compiler.graph.operators.linalg.matrices import (
     one_of,
     turned,
     upper_part,
+    whole_blocks,
 )
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TensorType
@@ -43,14 +44,13 @@ class QrFactor(Operator):
 
     def infer(self, t: Infer, a: TensorType) -> tuple[TensorType, TensorType, TensorType]:
         *batch, m, n = a.shape
-        count, rows = (dims.ceildiv(d, BLOCK) * BLOCK for d in (dims.dim_min(m, n), m))
-        return a, a.with_shape((*batch, count, BLOCK)), a.with_shape((*batch, 2, rows, BLOCK))
+        triangles = a.with_shape((*batch, whole_blocks(dims.dim_min(m, n)), BLOCK))
+        return a, triangles, a.with_shape((*batch, 2, whole_blocks(m), BLOCK))
 
     def reference(self, a: Any) -> Any:
         m, n = a.shape[-2:]
-        rows = -(-min(m, n) // BLOCK) * BLOCK
-        packed, tri = each(_reflections, [(m, n), (rows, BLOCK)], a)
-        return packed, tri, np.zeros((*a.shape[:-2], 2, -(-m // BLOCK) * BLOCK, BLOCK), a.dtype)
+        packed, tri = each(_reflections, [(m, n), (whole_blocks(min(m, n)), BLOCK)], a)
+        return packed, tri, np.zeros((*a.shape[:-2], 2, whole_blocks(m), BLOCK), a.dtype)
 
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
         three = operands[0].rank == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -46,6 +47,7 @@ _VIEWS_READ = {
     "tile.merge": slice(2, None),
 }  # fmt: skip
 """the operands that are memory which an op reads"""
+_NO_NAME = re.compile(r"\W")
 _WRITERS = (control, fold, host_calls, primitives, products, scan, write, parts)
 """imported for the writers of ops that they register"""
 
@@ -82,7 +84,7 @@ class ProgramWriter:
         shared: dict[Any, KernelFunction] = {}
         taken: set[str] = set()
         for at, (i, launch) in enumerate(launches):
-            base = "".join(c if c.isalnum() or c == "_" else "_" for c in str(launch.kernel.attrs["sym_name"]))
+            base = _NO_NAME.sub("_", str(launch.kernel.attrs["sym_name"]))
             name = base if base not in taken and base != "run" else f"{base}_{at}"
             taken.add(name)
             code = codes.get(i)
