@@ -102,9 +102,12 @@ def test_beside_ruff_with_the_documented_settings(folder: Path, terminal: Callab
     helix.see("`os` imported but unused")
     helix.keys(" D")  # the findings of all open files
     helix.see("e/program.py [R, C]", "m/program.py [R, C]")
+
+    def ours() -> list[list[str]]:
+        return sorted(line.split()[2:4] for line in helix.lines() if " m/program.py " in line)
+
+    helix.until(lambda: ours() == [["Ruff", "F401"], ["tessera", "TS203"]], "what both say of the file")
     helix.shot("helix-beside-ruff")
-    ours = sorted(line.split()[2:4] for line in helix.lines() if " m/program.py " in line)
-    assert ours == [["Ruff", "F401"], ["tessera", "TS203"]]
 
 
 @pytest.mark.parametrize("language", ["python", "tess"])
