@@ -49,7 +49,8 @@ class QrFactor(Operator):
 
     def reference(self, a: Any) -> Any:
         m, n = a.shape[-2:]
-        packed, tri = each(_reflections, [(m, n), (whole_blocks(min(m, n)), BLOCK)], a)
+        rows = -(-min(m, n) // BLOCK) * BLOCK
+        packed, tri = each(_reflections, [(m, n), (rows, BLOCK)], a)
         return packed, tri, np.zeros((*a.shape[:-2], 2, whole_blocks(m), BLOCK), a.dtype)
 
     def kernel(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> TileKernel | None:
