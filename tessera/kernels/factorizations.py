@@ -196,8 +196,8 @@ def reflect(
     trans: bool = False, below: int = 0, eye: bool = False,
 ):  # fmt: skip
     """Q x, with `trans` Q^T x, for the Q whose reflections `householder` stored in `a` and `t`; they begin `below` rows
-    below the diagonal. `eye`: x is an identity matrix, and it is Q x; its columns are 0 where the reflections of later
-    columns are not, so that these are left out."""
+    below the diagonal. `eye`: x is an identity matrix, and `trans` is not set. A column of it is 0 in the rows that
+    the reflections of later columns change, so that these are left out."""
     ctx = ts.tile.context()
     nb, width = ctx.BLOCK, ctx.COLUMNS
     ts.tile.grid(ctx.B, ts.tile.cdiv(ctx.K, width))
