@@ -14,6 +14,7 @@ import math
 
 import tessera as ts
 from tessera import Tensor
+from tessera.kernels.condensed import with_column
 
 
 @ts.kernel(BLOCK=32, STEP=8)
@@ -471,10 +472,7 @@ def join_triangle(t, panel, m, k, s, taus, nb, few):
         own += ts.tile.mma(v.T, v)
     h = ts.tile.zeros((few, few), t.dtype)
     for c in ts.tile.range_k(0, few):
-        before = ts.tile.where(at < c, own[:, c], 0.0)
-        column = -taus[c] * ts.tile.row_sum(h * before[None, :]).reshape(few)
-        column = ts.tile.where(at == c, taus[c], column)
-        h = ts.tile.where((at == c)[None, :], column[:, None], h)
+        h = with_column(h, ts.tile.where(at < c, own[:, c], 0.0), taus[c], c)
     known = t[m, k : k + nb, :].reshape((nb, nb))
     t[m, k : k + nb, s : s + few] = -ts.tile.mma(ts.tile.mma(known, all_by), h)
     t[m, k + s : k + s + few, s : s + few] = h

@@ -81,9 +81,8 @@ class _Lines(TurnedProduct):
     def _group(self, column: Index, left: Index, turned: Val, found: Val) -> Val:
         """The sums of a group for as many rows as there are lanes; where fewer are left, the last one is repeated."""
         fn, lanes, chains = self.fn, self.shape.lanes, self.chains
-        alone = (
-            self.shape.large and self.shape.isa.registers >= 32
-        )  # few lanes wait longer for their sums than for memory
+        # Few lanes wait longer for their sums than for memory.
+        alone = self.shape.large and self.shape.isa.registers >= 32
         together = self.rows if alone else max(1, 2 // self.vectors) * self.rows
         with fn.loop(0, lanes, together) as at:
             rows = [fn.smin(fn.add(at.index, i), fn.sub(left, 1)) for i in range(together)]
