@@ -183,10 +183,18 @@ def test_a_tensor_is_filled_with_what_a_function_computes():
 
 def test_tensors_in_lists_have_the_dtype_that_they_have_in_functions():
     x = ts.Tensor(np.array([1.0, 2.0, 3.0], np.float32))
-    for f in (lambda x: ts.array([x[0], 3]), lambda x: ts.array([[x[0], 1], [2, x[1]]]), lambda x: ts.asarray([x, x])):
+    for f in (
+        lambda x: ts.array([x[0], 3]),
+        lambda x: ts.array([[x[0], 1], [2, x[1]]]),
+        lambda x: ts.asarray([x, x]),
+        lambda x: x * ts.tensor([0.5, 2, 1]),
+        lambda x: x + ts.Tensor(3, dtype=ts.f32),
+    ):
         outside, inside = f(x), ts.function(f)(x)
         assert outside.dtype == inside.dtype == ts.f32 and np.array_equal(outside, inside)
     assert ts.asarray([x[0], 2.5], dtype=ts.int32).tolist() == [1, 2]
+    with pytest.raises(ts.CompileError, match=r"TS105[\s\S]*takes data and a dtype"):
+        ts.function(lambda x: x * ts.tensor([1.0], requires_grad=True))(x)
 
 
 def test_numpys_constants_are_there_inside_and_outside():

@@ -116,6 +116,8 @@ def call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dic
         return undecided.called(callee)
     if callee == Namespace("tessera.tile") and ev.definition.kind == "function":
         callee = OperatorRef("tile")
+    if callee == Namespace("tessera.tensor") and ev.definition.kind == "function":
+        callee = Builtin("tessera.tensor")
     if isinstance(callee, Builtin) and callee.path in BUILTINS:
         return BUILTINS[callee.path](ev, node, args, kwargs)
     if isinstance(callee, (Namespace, Record, Number, Expr)) or ev.layer.owns(callee):

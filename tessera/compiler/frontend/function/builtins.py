@@ -76,7 +76,7 @@ def _cast(dtype: DType) -> Callable[..., Any]:
 def _asarray(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
     """`ts.asarray(x, dtype)` of a tensor, a number, or nested lists of both."""
     if not 1 <= len(args) <= 2 or not kwargs.keys() <= {"dtype"} or (len(args) == 2 and kwargs):
-        return ev.error("TS105", "tessera.asarray in a function takes data and a dtype", node)
+        return ev.error("TS105", "in a function this takes data and a dtype", node)
     data, dtype = args[0], kwargs.get("dtype", args[-1] if len(args) == 2 else None)
     if (numbers := _numbers_of(data)) > MOST_NUMBERS:
         message = (
@@ -108,7 +108,7 @@ def _stacked(ev: Evaluator, node: ast.AST, data: Any, dtype: DType | None) -> An
         kind = type(data) if isinstance(data, (bool, int, float, complex)) else getattr(data, "type", int)
         usual = {bool: dtypes.bool_, int: dtypes.int64, complex: dtypes.complex64}.get(kind, dtypes.f32)
         return ev.layer.call(node, OperatorRef("full"), [(), data], {"dtype": dtype or usual})
-    return ev.error("TS105", f"tessera.asarray takes tensors, numbers and lists of them, not {type_name(data)}", node)
+    return ev.error("TS105", f"only tensors, numbers and lists of them become a tensor, not {type_name(data)}", node)
 
 
 def _len(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
@@ -141,5 +141,5 @@ TENSOR_BUILTINS: dict[str, Callable[..., Any]] = {
     "abs": _operator("abs"), "round": _operator("round"), "any": _operator("any"), "all": _operator("all"),
     "max": _extremum("maximum", "max"), "min": _extremum("minimum", "min"), "sum": _sum, "pow": _power, "len": _len,
     "float": _cast(dtypes.f32), "int": _cast(dtypes.int64), "bool": _cast(dtypes.bool_), "print": _effect,
-    "tessera.asarray": _asarray, "tessera.array": _asarray, **TREES, **UNTOLD,
+    **{f"tessera.{n}": _asarray for n in ("asarray", "array", "tensor", "Tensor")}, **TREES, **UNTOLD,
 }  # fmt: skip
