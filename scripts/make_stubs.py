@@ -32,6 +32,7 @@ from tessera.compiler.graph.operator import (
 from tessera.compiler.tile.builtin import ALIASES as TILE_ALIASES
 from tessera.compiler.tile.builtin import TileBuiltin
 from tessera.functions import HOME
+from tessera.functions import METHODS as MADE_METHODS
 from tessera.language import dtypes
 from tessera.language.dtypes import DType
 from tessera.language.scalars import BY_SYMBOL
@@ -232,6 +233,7 @@ def tensor_class() -> str:
     derived = {n: o for n, o in METHODS.items() if vars(Tensor).get(n) is METHOD_FUNCTIONS.get(n)}
     lines += [method(name, operator) for name, operator in sorted(derived.items())]
     lines += own_methods()
+    lines += [made_method(name) for name in sorted(MADE_METHODS)]
     for symbol, arity in BY_SYMBOL:
         if arity == 2 and symbol in COMPARISONS:
             lines.append(f"    def __{COMPARISONS[symbol]}__(self, other: Array) -> Tensor: ...  # type: ignore")
@@ -254,6 +256,14 @@ def own_methods() -> list[str]:
             lines += ["    @property"] if isinstance(member, property) else []
             lines.append(f"{head}\n{docstring(inspect.getdoc(found) or '', '        ')}")
     return lines
+
+
+def made_method(name: str) -> str:
+    """A function that is made of operators, as a method."""
+    function = getattr(importlib.import_module(f"tessera.functions.{HOME[name]}"), name)
+    tensor, *others = inspect.signature(function).parameters.values()
+    given = inspect.Signature([tensor.replace(name="self"), *others])
+    return f"    def {name}{signature(given)} -> Tensor:\n{docstring(inspect.getdoc(function) or '', '        ')}"
 
 
 def imports(home: Mapping[str, str], modules: Mapping[str, str]) -> str:

@@ -38,6 +38,7 @@ from tessera.errors import TesseraError as TesseraError
 from tessera.errors import TrainingWarning as TrainingWarning
 from tessera.functions.activations import celu as celu
 from tessera.functions.activations import glu as glu
+from tessera.functions.activations import hardshrink as hardshrink
 from tessera.functions.activations import hardsigmoid as hardsigmoid
 from tessera.functions.activations import hardswish as hardswish
 from tessera.functions.activations import hardtanh as hardtanh
@@ -46,10 +47,20 @@ from tessera.functions.activations import mish as mish
 from tessera.functions.activations import prelu as prelu
 from tessera.functions.activations import relu6 as relu6
 from tessera.functions.activations import selu as selu
+from tessera.functions.activations import softmin as softmin
+from tessera.functions.activations import softshrink as softshrink
 from tessera.functions.activations import softsign as softsign
+from tessera.functions.activations import tanhshrink as tanhshrink
+from tessera.functions.activations import threshold as threshold
+from tessera.functions.arranging import array_split as array_split
+from tessera.functions.arranging import atleast_1d as atleast_1d
+from tessera.functions.arranging import atleast_2d as atleast_2d
+from tessera.functions.arranging import atleast_3d as atleast_3d
+from tessera.functions.arranging import block_diag as block_diag
 from tessera.functions.arranging import column_stack as column_stack
 from tessera.functions.arranging import cross as cross
 from tessera.functions.arranging import diag as diag
+from tessera.functions.arranging import diag_embed as diag_embed
 from tessera.functions.arranging import diagonal as diagonal
 from tessera.functions.arranging import dstack as dstack
 from tessera.functions.arranging import fliplr as fliplr
@@ -61,6 +72,7 @@ from tessera.functions.arranging import kron as kron
 from tessera.functions.arranging import meshgrid as meshgrid
 from tessera.functions.arranging import narrow as narrow
 from tessera.functions.arranging import rot90 as rot90
+from tessera.functions.arranging import select as select
 from tessera.functions.arranging import trace as trace
 from tessera.functions.arranging import unflatten as unflatten
 from tessera.functions.arranging import vdot as vdot
@@ -71,10 +83,14 @@ from tessera.functions.distances import normalize as normalize
 from tessera.functions.draws import categorical as categorical
 from tessera.functions.draws import exponential as exponential
 from tessera.functions.draws import gumbel as gumbel
+from tessera.functions.draws import gumbel_softmax as gumbel_softmax
 from tessera.functions.draws import laplace as laplace
 from tessera.functions.draws import permutation as permutation
 from tessera.functions.elementwise import allclose as allclose
+from tessera.functions.elementwise import angle as angle
+from tessera.functions.elementwise import cbrt as cbrt
 from tessera.functions.elementwise import deg2rad as deg2rad
+from tessera.functions.elementwise import degrees as degrees
 from tessera.functions.elementwise import fmax as fmax
 from tessera.functions.elementwise import fmin as fmin
 from tessera.functions.elementwise import fmod as fmod
@@ -82,20 +98,36 @@ from tessera.functions.elementwise import frac as frac
 from tessera.functions.elementwise import has_nan as has_nan
 from tessera.functions.elementwise import heaviside as heaviside
 from tessera.functions.elementwise import isclose as isclose
+from tessera.functions.elementwise import isneginf as isneginf
+from tessera.functions.elementwise import isposinf as isposinf
 from tessera.functions.elementwise import logit as logit
 from tessera.functions.elementwise import nan_to_num as nan_to_num
 from tessera.functions.elementwise import rad2deg as rad2deg
+from tessera.functions.elementwise import radians as radians
 from tessera.functions.elementwise import sinc as sinc
 from tessera.functions.gamma import digamma as digamma
 from tessera.functions.gamma import lgamma as lgamma
+from tessera.functions.gaussian import erfc as erfc
+from tessera.functions.gaussian import erfinv as erfinv
+from tessera.functions.images import adaptive_avg_pool1d as adaptive_avg_pool1d
+from tessera.functions.images import adaptive_avg_pool2d as adaptive_avg_pool2d
+from tessera.functions.images import adaptive_avg_pool3d as adaptive_avg_pool3d
+from tessera.functions.images import affine_grid as affine_grid
+from tessera.functions.images import grid_sample as grid_sample
 from tessera.functions.images import interpolate as interpolate
 from tessera.functions.images import pixel_shuffle as pixel_shuffle
+from tessera.functions.images import pixel_unshuffle as pixel_unshuffle
 from tessera.functions.keys import split_key as split_key
 from tessera.functions.searching import bucketize as bucketize
 from tessera.functions.searching import digitize as digitize
 from tessera.functions.searching import interp as interp
 from tessera.functions.searching import isin as isin
 from tessera.functions.searching import searchsorted as searchsorted
+from tessera.functions.sequences import convolve as convolve
+from tessera.functions.sequences import correlate as correlate
+from tessera.functions.sequences import gradient as gradient
+from tessera.functions.sequences import polyval as polyval
+from tessera.functions.sequences import unwrap as unwrap
 from tessera.functions.statistics import average as average
 from tessera.functions.statistics import bincount as bincount
 from tessera.functions.statistics import corrcoef as corrcoef
@@ -104,8 +136,12 @@ from tessera.functions.statistics import histogram as histogram
 from tessera.functions.statistics import median as median
 from tessera.functions.statistics import nanmax as nanmax
 from tessera.functions.statistics import nanmean as nanmean
+from tessera.functions.statistics import nanmedian as nanmedian
 from tessera.functions.statistics import nanmin as nanmin
+from tessera.functions.statistics import nanstd as nanstd
 from tessera.functions.statistics import nansum as nansum
+from tessera.functions.statistics import nanvar as nanvar
+from tessera.functions.statistics import percentile as percentile
 from tessera.functions.statistics import ptp as ptp
 from tessera.functions.statistics import quantile as quantile
 from tessera.functions.statistics import trapezoid as trapezoid
@@ -716,6 +752,119 @@ class Tensor(_Tensor, metaclass=_Annotation):
         """"""
     def contiguous(self) -> Tensor:
         """Itself where its elements lie in C order without gaps, else a copy."""
+    def allclose(self, y, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: _bool = False) -> Tensor:
+        """Whether all elements are close, as `isclose` says."""
+    def angle(self) -> Tensor:
+        """The angle of complex numbers in radians, from -pi to pi; 0 or pi for real ones."""
+    def bincount(self, weights=None, *, length: int) -> Tensor:
+        """How often each of 0 ... length - 1 stands in `x` [n], or the sum of its `weights`. Other numbers do not count.
+
+        NumPy finds the length in the elements; here, sizes do not depend on them.
+        """
+    def corrcoef(self) -> Tensor:
+        """Correlations of the rows of x [variables, observations], limited to [-1, 1]."""
+    def cov(self, correction: float = 1) -> Tensor:
+        """Covariances of the rows of x [variables, observations], as a matrix [variables, variables]."""
+    def cross(self, y, axis: int = -1) -> Tensor:
+        """Vector products in space: along `axis` both have 3 elements."""
+    def deg2rad(self) -> Tensor:
+        """Degrees as radians."""
+    def degrees(self) -> Tensor:
+        """Radians as degrees: NumPy's name for `rad2deg`."""
+    def diag(self, k: int = 0) -> Tensor:
+        """A vector as diagonal number `k` of a matrix of zeros; of a matrix, its diagonal number `k`."""
+    def diag_embed(self) -> Tensor:
+        """The last axis [n] as the diagonals of matrices [n, n]."""
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+        """The elements [i, i + offset] of the axes `axis1` and `axis2`, as a new last axis."""
+    def digamma(self) -> Tensor:
+        """The derivative of `lgamma`, as PyTorch's: -infinity at 0, NaN at negative integers. Integers count as f32.
+
+        In f64 the error is at most 2e-15 (1 + |digamma(x)|) for x > 0; in f32 1 unit in the last place. The asymptotic
+        series for large x, else the recurrence up to it; reflection for x < 0 (M. Abramowitz, I. Stegun, 1964, 6.3.5,
+        6.3.7, 6.3.18).
+        """
+    def erfc(self) -> Tensor:
+        """1 - erf(x), with all digits where erf(x) is close to 1. Integers count as f32. In f64 the relative error is at
+        most 1e-15, in f32 1 unit in the last place.
+        """
+    def erfinv(self) -> Tensor:
+        """The y with erf(y) = x, infinite at 1 and -1, NaN beyond. Integers count as f32. In f64 the relative error is at
+        most 1e-15, in f32 1 unit in the last place.
+
+        A formula with two digits (S. Winitzki, 2008), and three steps of Newton's method, for x near 1 on log(erfc(y)).
+        """
+    def fliplr(self) -> Tensor:
+        """`x` in reverse order along axis 1."""
+    def flipud(self) -> Tensor:
+        """`x` in reverse order along axis 0."""
+    def fmax(self, y) -> Tensor:
+        """The greater of both; of NaN and a number, the number."""
+    def fmin(self, y) -> Tensor:
+        """The smaller of both; of NaN and a number, the number."""
+    def fmod(self, y) -> Tensor:
+        """The remainder of x / y with the sign of x, as in C; it is exact."""
+    def frac(self) -> Tensor:
+        """x without its integer part, with the sign of x."""
+    def heaviside(self, at_zero) -> Tensor:
+        """0 for negative x, 1 for positive x, `at_zero` at 0, NaN for NaN."""
+    def index_select(self, axis: int, index) -> Tensor:
+        """The slices of `x` along `axis` at the positions `index`."""
+    def inner(self, y) -> Tensor:
+        """Sums of products along the last axes of both."""
+    def isclose(self, y, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: _bool = False) -> Tensor:
+        """Where |x - y| <= atol + rtol |y|. Infinities are close to themselves, NaN to NaN with `equal_nan`."""
+    def isin(self, values) -> Tensor:
+        """Whether each element of `x` is one of `values`."""
+    def isneginf(self) -> Tensor:
+        """Where an element is -infinity."""
+    def isposinf(self) -> Tensor:
+        """Where an element is infinity."""
+    def kron(self, y) -> Tensor:
+        """Kronecker's product: `y` times each element of `x`, as blocks. Both have as many axes."""
+    def lgamma(self) -> Tensor:
+        """log |gamma(x)|, as PyTorch's; infinity at 0 and the negative integers. Integers count as f32.
+
+        In f64 the relative error is at most 1e-15 for x > 0, also near 1 and 2, where the function is 0; for x < 0 the
+        error is at most 1e-15 (1 + |lgamma(x)| + |lgamma(1 - x)|). In f32 it is 1 unit in the last place for x > 0.
+        Stirling's series for large x, else the recurrence to the interval around 2; Euler's reflection for x < 0
+        (M. Abramowitz, I. Stegun, 1964, 6.1.15, 6.1.17, 6.1.41). The derivative is `digamma`.
+        """
+    def logit(self, eps: float | None = None) -> Tensor:
+        """log(x / (1 - x)); with `eps`, x is first limited to [eps, 1 - eps]."""
+    def median(self, axis: int | None = None, keepdims: _bool = False) -> Tensor:
+        """The element in the middle, and the mean of the two in the middle of an even number, as in NumPy."""
+    def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+        """`x` with numbers for NaN and the infinities: by default 0 and the greatest and least finite numbers."""
+    def nanmean(self, axis: int | tuple[int, ...] | None = None, keepdims: _bool = False) -> Tensor:
+        """The mean of the elements that are not NaN; NaN where there are none."""
+    def nanmedian(self, axis: int | None = None, keepdims: _bool = False) -> Tensor:
+        """The median of the elements that are not NaN; NaN where there are none."""
+    def nansum(self, axis: int | tuple[int, ...] | None = None, keepdims: _bool = False) -> Tensor:
+        """The sum of the elements that are not NaN."""
+    def narrow(self, axis: int, start: int, length: int) -> Tensor:
+        """`length` elements of `x` along `axis`, from `start` on."""
+    def ptp(self, axis: int | tuple[int, ...] | None = None, keepdims: _bool = False) -> Tensor:
+        """The greatest element less the least."""
+    def quantile(self, q: float | tuple[float, ...], axis: int | None = None, keepdims: _bool = False) -> Tensor:
+        """The value below which the fraction `q` of the elements lies, between the two nearest ones in proportion.
+
+        `q` is a number or a list of numbers, whose quantiles lie along a new first axis. NaN where an element is NaN.
+        """
+    def rad2deg(self) -> Tensor:
+        """Radians as degrees."""
+    def radians(self) -> Tensor:
+        """Degrees as radians: NumPy's name for `deg2rad`."""
+    def rot90(self, k: int = 1, axes=(0, 1)) -> Tensor:
+        """`x` turned `k` times by a quarter, from the first of `axes` to the second."""
+    def sinc(self) -> Tensor:
+        """sin(pi x) / (pi x), 1 at 0."""
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+        """The sum of the diagonal of the axes `axis1` and `axis2`."""
+    def unflatten(self, axis: int, sizes: tuple[int, ...]) -> Tensor:
+        """`x` with `axis` split into axes of these sizes, of which one may be -1."""
+    def vdot(self, y) -> Tensor:
+        """The sum of the products of all elements; those of `x` are conjugated."""
     def __add__(self, other: Array) -> Tensor: ...
     def __radd__(self, other: Array) -> Tensor: ...
     def __sub__(self, other: Array) -> Tensor: ...

@@ -91,6 +91,10 @@ def of_operator(operator: Operator, method: bool = False) -> CallSignature:
 
 
 def of_method(name: str) -> CallSignature | None:
+    """That of a method of tensors."""
+    if name in vocabulary.made_methods():
+        made = of_value(vocabulary.member("tessera", name))
+        return bound(made) if made is not None else None
     operator = METHODS.get(name) or PROPERTIES.get(name)
     return of_operator(operator, method=True) if operator is not None else None
 

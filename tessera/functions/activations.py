@@ -62,3 +62,28 @@ def glu(x, axis: int = -1):
 def prelu(x, weight):
     """x for positive x, `weight` times x below."""
     return ts.where(x > 0, x, weight * x)
+
+
+def softmin(x, axis: int = -1):
+    """The softmax of -x."""
+    return ts.softmax(-real(x), axis=axis)
+
+
+def softshrink(x, lambd: float = 0.5):
+    """`x` moved towards 0 by `lambd`, and 0 where that is further than it is away."""
+    return ts.where(x > lambd, x - lambd, ts.where(x < -lambd, x + lambd, 0 * x))
+
+
+def hardshrink(x, lambd: float = 0.5):
+    """`x`, and 0 where |x| <= `lambd`."""
+    return ts.where(ts.abs(x) > lambd, x, ts.zeros_like(x))
+
+
+def tanhshrink(x):
+    """x - tanh(x)."""
+    return x - ts.tanh(x)
+
+
+def threshold(x, threshold: float, value: float):
+    """`x` where it is more than `threshold`, else `value`."""
+    return ts.where(x > threshold, x, value)

@@ -148,3 +148,52 @@ def cross(x, y, axis: int = -1):
         raise ValueError(f"cross needs 3 elements along the axis, not {x.shape[0]} and {y.shape[0]}")
     out = [x[(i + 1) % 3] * y[(i + 2) % 3] - x[(i + 2) % 3] * y[(i + 1) % 3] for i in range(3)]
     return ts.stack(out, axis=axis)
+
+
+def select(conditions, choices, default=0.0):
+    """At each place the choice of the first condition that holds, or `default`, as NumPy's."""
+    if len(conditions) != len(choices):
+        raise ValueError(f"select needs a choice for each condition: {len(conditions)} and {len(choices)}")
+    found = default
+    for k in range(len(conditions) - 1, -1, -1):
+        found = ts.where(conditions[k], choices[k], found)
+    return found
+
+
+def block_diag(*xs):
+    """A matrix with these matrices along its diagonal, and zeros elsewhere. Vectors count as one row."""
+    blocks, before, columns = [_row(x) for x in xs], 0, sum(_row(x).shape[1] for x in xs)
+    rows = []
+    for x in blocks:
+        rows.append(ts.pad(x, ((0, 0), (before, columns - before - x.shape[1]))))
+        before = before + x.shape[1]
+    return ts.concat(rows, axis=0)
+
+
+def diag_embed(x):
+    """The last axis [n] as the diagonals of matrices [n, n]."""
+    n = x.shape[-1]
+    return ts.where(ts.eye(n) > 0, x[..., None], ts.zeros_like(x)[..., None])
+
+
+def array_split(x, sections: int, axis: int = 0):
+    """`x` in `sections` parts along `axis`, of which the first ones have one element more if it does not divide."""
+    n = x.shape[axis]
+    sizes = [n // sections + (1 if k < n % sections else 0) for k in range(sections)]
+    return ts.split(x, [sum(sizes[:k]) for k in range(1, sections)], axis=axis)
+
+
+def atleast_1d(x):
+    """`x`, a number as a vector with one element."""
+    return ts.reshape(x, (1,)) if len(x.shape) == 0 else x
+
+
+def atleast_2d(x):
+    """`x`, a number or a vector as a matrix with one row."""
+    return _row(atleast_1d(x))
+
+
+def atleast_3d(x):
+    """`x` with three axes at least: vectors [n] as [1, n, 1] and matrices [m, n] as [m, n, 1]."""
+    x = atleast_2d(x)
+    return ts.reshape(x, (*x.shape, 1)) if len(x.shape) == 2 else x

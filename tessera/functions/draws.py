@@ -29,6 +29,17 @@ def categorical(key: Any, logits, axis: int = -1):
     return ts.argmax(logits + _gumbel(key, logits.shape, logits.dtype), axis=axis)
 
 
+def gumbel_softmax(key: Any, logits, tau: float = 1.0, hard: bool = False, axis: int = -1):
+    """Weights along `axis` that come close to one draw from softmax(logits) as `tau` comes close to 0, and have
+    gradients (E. Jang, S. Gu, B. Poole, 2017). With `hard` they are 1 at the largest and 0 elsewhere, and the gradient
+    is that of the weights."""
+    soft = ts.softmax((logits + _gumbel(key, logits.shape, logits.dtype)) / tau, axis=axis)
+    if not hard:
+        return soft
+    one = ts.moveaxis(ts.one_hot(ts.argmax(soft, axis=axis), soft.shape[axis], dtype=soft.dtype), -1, axis)
+    return one + (soft - ts.stop_gradient(soft))
+
+
 def permutation(key: Any, x: Any, axis: int = 0):
     """The numbers below `x` in random order, int64, or the slices of a tensor along `axis` in random order."""
     if isinstance(x, int):

@@ -83,6 +83,44 @@ def rad2deg(x):
     return x * (180 / math.pi)
 
 
+def degrees(x):
+    """Radians as degrees: NumPy's name for `rad2deg`."""
+    return rad2deg(x)
+
+
+def radians(x):
+    """Degrees as radians: NumPy's name for `deg2rad`."""
+    return deg2rad(x)
+
+
+def angle(z):
+    """The angle of complex numbers in radians, from -pi to pi; 0 or pi for real ones."""
+    z = real(z)
+    return ts.atan2(z.imag, z.real) if z.dtype.is_complex else ts.where(ts.isnan(z), z, ts.where(z < 0, math.pi, 0.0))
+
+
+def cbrt(x):
+    """The cube root, of negative numbers too: a power, and a step of Newton's method, which makes it exact to 1 unit in
+    the last place."""
+    x = real(x)
+    size = ts.abs(x)
+    usual = ts.logical_and(size > 0, ts.isfinite(x))
+    size = ts.where(usual, size, 1.0)
+    y = ts.pow(size, 1 / 3)
+    y = y - (y - size / (y * y)) / 3
+    return ts.where(usual, ts.where(x < 0, -y, y), x)
+
+
+def isposinf(x):
+    """Where an element is infinity."""
+    return x == math.inf
+
+
+def isneginf(x):
+    """Where an element is -infinity."""
+    return x == -math.inf
+
+
 def has_nan(x):
     """Whether an element is NaN, as one bool."""
     return ts.any(ts.isnan(x))

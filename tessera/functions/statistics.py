@@ -62,6 +62,38 @@ def median(x, axis: int | None = None, keepdims: bool = False):
     return quantile(x, 0.5, axis, keepdims)
 
 
+def percentile(x, q: float | tuple[float, ...], axis: int | None = None, keepdims: bool = False):
+    """`quantile` of q / 100."""
+    return quantile(x, [one / 100 for one in q] if isinstance(q, (list, tuple)) else q / 100, axis, keepdims)
+
+
+def nanmedian(x, axis: int | None = None, keepdims: bool = False):
+    """The median of the elements that are not NaN; NaN where there are none."""
+    rank = len(x.shape)
+    line = ts.reshape(x, (-1,)) if axis is None else ts.moveaxis(x, axis, -1)
+    count = ts.sum(ts.astype(ts.logical_not(ts.isnan(line)), ts.int64), axis=-1, keepdims=True)
+    ordered = real(ts.sort(line, axis=-1))  # NaN last
+    low = ts.take_along_axis(ordered, ts.maximum(count - 1, 0) // 2, axis=-1)
+    high = ts.take_along_axis(ordered, ts.minimum(count // 2, ts.maximum(count - 1, 0)), axis=-1)
+    found = (low + (high - low) / 2)[..., 0]
+    if not keepdims:
+        return found
+    return ts.reshape(found, (1,) * rank) if axis is None else ts.expand_dims(found, axis)
+
+
+def nanvar(x, axis: int | tuple[int, ...] | None = None, correction: float = 0, keepdims: bool = False):
+    """The variance of the elements that are not NaN: squared distances from their mean, summed, divided by their number
+    less `correction`."""
+    count = ts.sum(ts.where(ts.isnan(x), 0.0, ts.ones_like(x)), axis=axis, keepdims=keepdims)
+    far = x - nanmean(x, axis, True)
+    return ts.where(count > correction, nansum(far * far, axis, keepdims) / (count - correction), math.nan)
+
+
+def nanstd(x, axis: int | tuple[int, ...] | None = None, correction: float = 0, keepdims: bool = False):
+    """The square root of `nanvar`."""
+    return ts.sqrt(nanvar(x, axis, correction, keepdims))
+
+
 def average(x, axis: int | None = None, weights=None, keepdims: bool = False):
     """The mean with these weights: sum(x w) / sum(w). Weights of one axis are those of `axis`."""
     if weights is None:

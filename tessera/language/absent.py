@@ -96,13 +96,17 @@ _OF_PACKAGE: dict[str, str] = {
     ),
     "repeat_interleave": "write ts.repeat(x, n, axis)",
     "expand_as": "write ts.broadcast_to(x, y.shape)",
+    "view_as": "write x.reshape(y.shape)",
     **dict.fromkeys(("addmm", "baddbmm", "addmv"), "write c + a @ b"),
     "array_equal": "write ts.all(x == y)",
-    "angle": "write ts.atan2(z.imag, z.real)",
-    **dict.fromkeys(("percentile", "nanpercentile"), "write ts.quantile(x, q / 100)"),
-    **dict.fromkeys(
-        ("convolve", "correlate"), "ts.conv1d(x[None, None], kernel[None, None], padding=...) does not flip"
-    ),
+    "nanpercentile": "ts.nanmedian, ts.nanmean and others leave out NaN; ts.quantile(x, q / 100) does not",
+    **dict.fromkeys(("embedding_bag", "EmbeddingBag"), "write table[indices].sum(axis=1)"),
+    "instance_norm": "ts.group_norm(x, channels) is the same",
+    "unfold": "write ts.sliding_window_view(x, size, axis, step)",
+    "pairwise_distance": "write ts.norm(x - y, axis=-1), of all pairs ts.cdist(x, y)",
+    "ctc_loss": "call ts.nn.ctc_loss(log_probs, labels, steps, lengths)",
+    "triplet_margin_loss": "call ts.nn.triplet_margin(anchor, positive, negative)",
+    **dict.fromkeys(("logspace", "geomspace"), "write base ** ts.linspace(start, stop, num)"),
     "avg": "write ts.mean(x, axis)",
     "identity": "write ts.eye(n)",
     **{n: f"in kernels it is ts.tile.{n}" for n in ("program_id", "num_programs", "cdiv", "store")},
@@ -142,7 +146,15 @@ _OF_NN: dict[str, str] = {
             "PReLU": "where(x > 0, x, slope * x)",
         }.items()
     },
-    **dict.fromkeys(("AdaptiveAvgPool1d", "AdaptiveAvgPool2d"), "ts.mean over the axes, for one value of each channel"),
+    **{
+        f"AdaptiveAvgPool{n}d": f"call ts.adaptive_avg_pool{n}d(x, size), in nn.Sequential after lambda x:"
+        for n in (1, 2, 3)
+    },
+    **dict.fromkeys(("CTCLoss", "ctc"), "call nn.ctc_loss(log_probs, labels, steps, lengths)"),
+    **dict.fromkeys(("TripletMarginLoss", "triplet_margin_loss"), "call nn.triplet_margin(anchor, positive, negative)"),
+    "PixelShuffle": "call ts.pixel_shuffle(x, factor), in nn.Sequential after lambda x:",
+    "EmbeddingBag": "nn.Embedding, and the sum of its rows: table(indices).sum(axis=1)",
+    "gumbel_softmax": "call ts.gumbel_softmax(key, logits)",
     "Identity": "write lambda x: x, or leave the layer out",
     **dict.fromkeys(("CrossEntropyLoss", "NLLLoss"), "call the function ts.cross_entropy(logits, labels)"),
     **dict.fromkeys(("MSELoss", "L1Loss"), "call the function ts.mse(x, y), or ts.mean(ts.abs(x - y))"),
@@ -301,6 +313,10 @@ _OF_TENSOR: dict[str, str] = {
     "at": f"in a function write x[i] = value, which changes x alone; where indices repeat, {_BY_INDEX}",
     **dict.fromkeys(("index_add", "scatter_reduce"), _BY_INDEX),
     "avg": "write x.mean(axis)",
+    "where": "write ts.where(condition, x, y)",
+    **{name: f"write ts.linalg.{name}(x)" for name in ("det", "slogdet", "cholesky", "qr", "svd", "matrix_power")},
+    "inverse": "write ts.linalg.inv(x)",
+    "pinverse": "write ts.linalg.pinv(x)",
     "unfold": "write ts.sliding_window_view(x, size, axis, step)",
     "values": "max(axis=) is the values themselves; argmax the places",
     "indices": "argmax and argsort give places",
@@ -393,6 +409,8 @@ def instead_of_method(name: str) -> str:
 def instead_of_attribute(kind: str, name: str) -> str:
     """The alternative to an attribute of a tensor, a module or an optimizer; empty if there is none."""
     known = {"tensor": _OF_TENSOR, "module": _OF_MODULE, "optimizer": _OF_OPTIMIZER}[kind].get(name, "")
+    if not known and kind == "tensor":
+        known = _OF_PACKAGE.get(name, "")
     if not known and kind == "tensor" and name.endswith("_") and not name.startswith("_"):
         return _stored(f"x.{name[:-1]}(...)")
     return known

@@ -39,7 +39,7 @@ _HOME = {
     **dict.fromkeys(("tree_ravel",), "vectors"),
     **dict.fromkeys(("StatefulObject", "StatefulTensor", "KVCache"), "state"),
     **dict.fromkeys(("MixedPrecision",), "mixed"),
-    **dict.fromkeys(("binary_cross_entropy", "huber"), "losses"),
+    **dict.fromkeys(("binary_cross_entropy", "huber", "triplet_margin", "ctc_loss"), "losses"),
     **dict.fromkeys(("cross_entropy_safe", "FusedAdamW", "FusedSGD"), "stable"),
 }
 _MODULES = ("init", "stable", "tree")

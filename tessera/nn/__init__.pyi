@@ -310,6 +310,20 @@ def huber(x: Any, y: Any, delta: float = ..., reduction: Literal['mean', 'sum', 
     1964).
     """
 
+def triplet_margin(anchor: Any, positive: Any, negative: Any, margin: float = ..., p: float = ..., reduction: Literal['mean', 'sum', 'none'] = ...) -> Any:
+    """The mean of max(0, d(anchor, positive) - d(anchor, negative) + margin) over vectors [..., n], with the p-norm of
+    the difference, to which 1e-6 is added, as d (PyTorch's).
+    """
+
+def ctc_loss(log_probs: Any, labels: Any, steps: Any, lengths: Any, blank: int = ..., reduction: Literal['mean', 'sum', 'none'] = ..., zero_infinity: bool = ...) -> Any:
+    """-log of the probability that a sequence of labels stands in a longer one of predictions, with blanks and repeats
+    at any place (A. Graves et al., 2006).
+
+    `log_probs` [T, B, C] are log_softmax of each step's scores, of which `steps` [B] count; `labels` [B, L] are numbers
+    below C, of which `lengths` [B] count. The mean is that of each loss divided by its number of labels. A loss is
+    infinite where there are too few steps, with `zero_infinity` 0, and so is its gradient.
+    """
+
 class Linear(Module):
     """x W + b: features [..., D] to [..., H], with `weight` [D, H] and `bias` [H] or None, of one float dtype.
 

@@ -37,6 +37,22 @@ CASES = {
     "histogram": (lambda a, b: ts.histogram(a, 5)[0], lambda a, b: np.histogram(a, 5)[0]),
     "edges": (lambda a, b: ts.histogram(a, 5)[1], lambda a, b: np.histogram(a, 5)[1]),
     "cov": (lambda a, b: ts.cov(ts.stack([a, b])), lambda a, b: np.cov(np.stack([a, b]))),
+    "percentile": (lambda a, b: ts.percentile(a, 37), lambda a, b: np.percentile(a, 37)),
+    "nanmedian": (lambda a, b: ts.nanmedian(a), lambda a, b: np.median(a)),
+    "gradient": (lambda a, b: ts.gradient(a), lambda a, b: np.gradient(a)),
+    "unwrap": (lambda a, b: ts.unwrap(a, 9.0), lambda a, b: np.unwrap(a, period=9.0)),
+    "cbrt": (lambda a, b: ts.cbrt(a), lambda a, b: np.cbrt(a)),
+    "softmin": (lambda a, b: ts.softmin(a), lambda a, b: of(lambda x: F.softmin(x, -1))(a)),
+    "erfc": (lambda a, b: ts.erfc(a), lambda a, b: of(torch.erfc)(a)),
+    "tanhshrink": (lambda a, b: ts.tanhshrink(a), lambda a, b: of(F.tanhshrink)(a)),
+    "triplet_margin": (
+        lambda a, b: nn.triplet_margin(a[:10], b[:10], a[10:]),
+        lambda a, b: of(F.triplet_margin_loss)(a[:10], b[:10], a[10:]),
+    ),
+    "adaptive_avg_pool1d": (
+        lambda a, b: ts.adaptive_avg_pool1d(a[None], 3),
+        lambda a, b: of(lambda x: F.adaptive_avg_pool1d(x, 3))(a[None]),
+    ),
     "softsign": (lambda a, b: ts.softsign(a), lambda a, b: of(F.softsign)(a)),
     "interpolate": (
         lambda a, b: ts.interpolate(a[None, None], size=7, mode="linear"),

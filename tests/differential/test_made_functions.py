@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import tessera as ts
-from tessera.functions import HOME
+from tessera.functions import HOME, METHODS
 
 F = torch.nn.functional
 RNG = np.random.default_rng(11)
@@ -185,6 +185,72 @@ CASES = [
       lambda x: F.interpolate(x, (7, 1), mode="bilinear", align_corners=True), IMAGE),
     T("interpolate", lambda x: ts.interpolate(x, scale_factor=1.6, mode="linear"),
       lambda x: F.interpolate(x, scale_factor=1.6, mode="linear", recompute_scale_factor=False), IMAGE[0]),
+    C("percentile", lambda x: (ts.percentile(x, 30), ts.percentile(x, [0, 25.0, 100], axis=1)),
+      lambda x: (np.percentile(x, 30), np.percentile(x, [0, 25.0, 100], axis=1)), M),
+    C("nanmedian", lambda x: (ts.nanmedian(x), ts.nanmedian(x, axis=1), ts.nanmedian(x, 0, True)),
+      lambda x: (np.nanmedian(x), np.nanmedian(x, axis=1), np.nanmedian(x, 0, keepdims=True)), HOLES),
+    C("nanvar", lambda x: (ts.nanvar(x), ts.nanvar(x, axis=1), ts.nanvar(x, 0, 1, True)),
+      lambda x: (np.nanvar(x), np.nanvar(x, axis=1), np.nanvar(x, 0, ddof=1, keepdims=True)), HOLES),
+    C("nanstd", lambda x: ts.nanstd(x, axis=0), lambda x: np.nanstd(x, axis=0), HOLES),
+    *(C("convolve", lambda x, k, m=mode: (ts.convolve(x, k, m), ts.convolve(k, x, m), ts.convolve(x, k[1:], m)),
+        lambda x, k, m=mode: (np.convolve(x, k, m), np.convolve(k, x, m), np.convolve(x, k[1:], m)), LINE, normal(3))
+      for mode in ("full", "same", "valid")),
+    C("convolve", lambda x, k: ts.convolve(x, k), np.convolve, np.arange(5), np.array([1, -1])),
+    *(C("correlate", lambda x, k, m=mode: (ts.correlate(x, k, m), ts.correlate(x, k[1:], m)),
+        lambda x, k, m=mode: (np.correlate(x, k, m), np.correlate(x, k[1:], m)), LINE, normal(4) + 1j * normal(4))
+      for mode in ("full", "same", "valid")),
+    T("gradient", lambda y: (ts.gradient(y[0], 0.5), *ts.gradient(y), ts.gradient(y, 2.0, axis=1)),
+      lambda y: (*torch.gradient(y[0], spacing=0.5), *torch.gradient(y), *torch.gradient(y, spacing=2.0, dim=1)), M),
+    C("gradient", lambda y, x: ts.gradient(y, x, axis=1), lambda y, x: np.gradient(y, x, axis=1),
+      M, np.sort(normal(5))),
+    C("unwrap", lambda x: (ts.unwrap(x), ts.unwrap(x, 2.0, axis=0)),
+      lambda x: (np.unwrap(x), np.unwrap(x, period=2.0, axis=0)), 9 * normal(4, 30)),
+    C("polyval", lambda p, x: (ts.polyval(p, x), ts.polyval([2.0, -1.0], x)),
+      lambda p, x: (np.polyval(p, x), np.polyval([2.0, -1.0], x)), LINE, M),
+    T("erfc", lambda x: ts.erfc(x), torch.erfc, 5 * LINE),
+    C("erfc", lambda x: ts.erfc(x), lambda x: torch.erfc(torch.from_numpy(x)), ODD),
+    T("erfinv", lambda x: ts.erfinv(x), torch.erfinv, np.linspace(-0.999, 0.999, 14)),
+    C("erfinv", lambda x: ts.erfinv(x), lambda x: torch.erfinv(torch.from_numpy(x)), np.append(ODD, [1.0, -1.0])),
+    C("degrees", lambda x: (ts.degrees(x), ts.radians(x)), lambda x: (np.degrees(x), np.radians(x)), LINE),
+    C("radians", lambda x: ts.radians(x), np.radians, LINE),
+    C("angle", lambda z: (ts.angle(z), ts.angle(z.real)), lambda z: (np.angle(z), np.angle(z.real)),
+      normal(9) + 1j * normal(9)),
+    C("cbrt", lambda x: ts.cbrt(x), np.cbrt, np.concatenate([ODD, normal(20) ** 9, [1e-300, 1e300]])),
+    C("isposinf", lambda x: (ts.isposinf(x), ts.isneginf(x)), lambda x: (np.isposinf(x), np.isneginf(x)), ODD),
+    C("isneginf", lambda x: ts.isneginf(x), np.isneginf, ODD),
+    T("softmin", lambda x: ts.softmin(x, 0), lambda x: F.softmin(x, 0), M),
+    T("softshrink", lambda x: ts.softshrink(x, 0.3), lambda x: F.softshrink(x, 0.3), M),
+    T("hardshrink", lambda x: ts.hardshrink(x, 0.3), lambda x: F.hardshrink(x, 0.3), M),
+    T("tanhshrink", lambda x: ts.tanhshrink(x), F.tanhshrink, M),
+    T("threshold", lambda x: ts.threshold(x, 0.1, -2.0), lambda x: F.threshold(x, 0.1, -2.0), M),
+    C("select", lambda x: ts.select([x < -1, x < 0, x > 1], [x, -x, 2 * x], 7.0),
+      lambda x: np.select([x < -1, x < 0, x > 1], [x, -x, 2 * x], 7.0), M),
+    T("block_diag", lambda x, y: ts.block_diag(x, y[0], y), lambda x, y: torch.block_diag(x, y[0], y), M, SQUARE),
+    T("diag_embed", lambda x: ts.diag_embed(x), torch.diag_embed, M),
+    C("array_split", lambda x: ts.array_split(x, 3, axis=1), lambda x: np.array_split(x, 3, axis=1), M),
+    C("atleast_1d", lambda x: (ts.atleast_1d(x[0, 0]), ts.atleast_1d(x)),
+      lambda x: (np.atleast_1d(x[0, 0]), np.atleast_1d(x)), M),
+    C("atleast_2d", lambda x: (ts.atleast_2d(x[0, 0]), ts.atleast_2d(x[0]), ts.atleast_2d(x)),
+      lambda x: (np.atleast_2d(x[0, 0]), np.atleast_2d(x[0]), np.atleast_2d(x)), M),
+    C("atleast_3d", lambda x: (ts.atleast_3d(x[0, 0]), ts.atleast_3d(x[0]), ts.atleast_3d(x), ts.atleast_3d(x[None])),
+      lambda x: (np.atleast_3d(x[0, 0]), np.atleast_3d(x[0]), np.atleast_3d(x), x[None]), M),
+    C("gumbel_softmax", lambda x: ts.gumbel_softmax(3, x, tau=0.5),
+      lambda x: F.softmax(torch.from_numpy(x - np.log(drawn(3, x.shape))) / 0.5, -1), M),
+    T("adaptive_avg_pool1d", lambda x: (ts.adaptive_avg_pool1d(x, 3), ts.adaptive_avg_pool1d(x, 7)),
+      lambda x: (F.adaptive_avg_pool1d(x, 3), F.adaptive_avg_pool1d(x, 7)), IMAGE[0]),
+    T("adaptive_avg_pool2d", lambda x: (ts.adaptive_avg_pool2d(x, (3, 1)), ts.adaptive_avg_pool2d(x, (None, 2))),
+      lambda x: (F.adaptive_avg_pool2d(x, (3, 1)), F.adaptive_avg_pool2d(x, (None, 2))), IMAGE),
+    T("adaptive_avg_pool3d", lambda x: ts.adaptive_avg_pool3d(x, 2), lambda x: F.adaptive_avg_pool3d(x, 2), IMAGE),
+    T("pixel_unshuffle", lambda x: ts.pixel_unshuffle(x, 2), lambda x: F.pixel_unshuffle(x, 2), normal(2, 2, 4, 6)),
+    *(T("affine_grid", lambda m, c=corners: ts.affine_grid(m, (2, 3, 4, 5), c),
+        lambda m, c=corners: F.affine_grid(m, (2, 3, 4, 5), align_corners=c), normal(2, 2, 3))
+      for corners in (False, True)),
+    *(T("grid_sample", lambda x, at, o=options: ts.grid_sample(x, at, **o),
+        lambda x, at, o=options: F.grid_sample(x, at, **{"align_corners": False, **o}), IMAGE, 0.8 * normal(2, 3, 2, 2))
+      for options in ({}, {"padding_mode": "border"}, {"align_corners": True})),
+    C("grid_sample", lambda x, at: ts.grid_sample(x, at, mode="nearest"),
+      lambda x, at: F.grid_sample(torch.from_numpy(x), torch.from_numpy(at), mode="nearest", align_corners=False),
+      IMAGE, 0.8 * normal(2, 3, 2, 2)),
     T("pixel_shuffle", lambda x: ts.pixel_shuffle(x, 2), lambda x: F.pixel_shuffle(x, 2), normal(2, 8, 3, 2)),
 ]  # fmt: skip
 
@@ -243,6 +309,29 @@ def test_arrays_give_the_same_bits_outside_of_functions(name: str, dtype: Any) -
         assert found.dtype == wanted.dtype and found.tobytes() == wanted.tobytes()
 
 
+METHOD_ARGS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("allclose", "cross", "fmax", "fmin", "fmod", "inner"), (M[:, :3],)),
+    **dict.fromkeys(("isclose", "isin", "kron", "vdot"), (M[:, :3],)),
+    "heaviside": (0.5,), "index_select": (1, np.array([0, 2])), "narrow": (1, 0, 2), "quantile": (0.3,),
+    "unflatten": (1, (3, 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_methods_are_functions_of_the_tensor(name: str) -> None:
+    x = np.abs(M[:, :3]) % 1
+    x = np.array([2, 0, 2, 1]) if name == "bincount" else x
+    args, options = METHOD_ARGS.get(name, ()), {"length": 3} if name == "bincount" else {}
+
+    def method(x: Any) -> Any:
+        return getattr(x, name)(*args, **options)
+
+    wanted = getattr(ts, name)(x, *args, **options)
+    for found in (method(ts.Tensor(x)), ts.function(method)(x)):
+        np.testing.assert_array_equal(found, wanted)
+    assert name in dir(ts.Tensor(x))
+
+
 def test_lists_and_numbers_outside_of_functions() -> None:
     assert ts.median([1, 2, 4]).tolist() == 2
     assert ts.inner([1, 2], [3, 4]).tolist() == 11
@@ -278,6 +367,39 @@ def test_lgamma_and_digamma_keep_their_bounds() -> None:
         for function, peer in ((ts.lgamma, _log_gamma), (ts.digamma, mpmath.digamma)):
             want = np.array([float(peer(mpmath.mpf(float(v)))) for v in narrow])
             assert (np.abs(np.asarray(function(narrow)) - want) <= np.spacing(np.abs(want).astype(np.float32))).all()
+
+
+def test_erfc_and_erfinv_keep_their_bounds() -> None:
+    x = np.concatenate([RNG.uniform(-6, 27, 300), [0.5, -0.5, 1e-300, 26.5, 0.4999999]])
+    near = 1 - 10.0 ** -RNG.uniform(0, 15.9, 100)
+    y = np.concatenate([RNG.uniform(-1, 1, 200), near, -near, [0.5, 1e-20, -1e-300]])
+    with mpmath.workdps(40):
+        tails = [mpmath.erfc(mpmath.mpf(v)) for v in x]
+        inverses = [mpmath.erfinv(mpmath.mpf(v)) for v in y]
+        for ours, want in ((ts.erfc(x), tails), (ts.erfinv(y), inverses)):
+            apart = [abs(a - b) / abs(b) for a, b in zip(ours, want, strict=True) if abs(b) > 1e-305]
+            assert max(apart) < 1e-15 and len(apart) > 290
+        for function, peer, given in (
+            (ts.erfc, mpmath.erfc, x[x < 9]),
+            (ts.erfinv, mpmath.erfinv, y[abs(y) < 0.9999999]),
+        ):
+            narrow = given.astype(np.float32)
+            want = np.array([float(peer(mpmath.mpf(float(v)))) for v in narrow])
+            assert (np.abs(np.asarray(function(narrow)) - want) <= np.spacing(np.abs(want).astype(np.float32))).all()
+
+
+def test_hard_draws_of_gumbel_softmax_are_ones_and_have_its_gradient() -> None:
+    weights = normal(3, 5)
+
+    def loss(x: Any, hard: bool) -> Any:
+        return ts.sum(ts.gumbel_softmax(5, x, tau=0.7, hard=hard, axis=0) * weights)
+
+    drawn = np.asarray(ts.gumbel_softmax(5, M, tau=0.7, hard=True, axis=0))
+    soft = np.asarray(ts.gumbel_softmax(5, M, tau=0.7, axis=0))
+    np.testing.assert_allclose(drawn, soft == soft.max(axis=0), atol=1e-7)
+    hard, wanted = (ts.grad(lambda x, h=h: loss(x, h))(M) for h in (True, False))
+    np.testing.assert_allclose(hard, wanted, atol=1e-7)
+    assert np.abs(np.asarray(wanted)).max() > 0.01
 
 
 def _log_gamma(x: Any) -> Any:

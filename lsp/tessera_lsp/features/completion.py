@@ -129,7 +129,8 @@ def _members(document: Document, known: Known | None, owner: str, line: int, col
         return
     type = known.type_of(owner, line, col) if head == owner else None
     if type is None or is_tensor(type):
-        yield from (_function(n, signatures.of_method(n), _KIND.Method) for n in sorted(METHODS))
+        methods = sorted({*METHODS, *vocabulary.made_methods()})
+        yield from (_function(n, signatures.of_method(n), _KIND.Method) for n in methods)
         yield from (_function(n, signatures.of_method(n), _KIND.Property) for n in sorted(PROPERTIES))
         for name in ("shape", "dtype", "ndim", "size"):
             yield lsp.CompletionItem(name, kind=_KIND.Property)

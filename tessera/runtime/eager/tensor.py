@@ -9,6 +9,7 @@ from __future__ import annotations
 import html as markup
 from collections.abc import Callable, Hashable
 from functools import lru_cache
+from types import MethodType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import tessera.compiler.graph  # noqa: F401  (its import registers the operators)
@@ -75,7 +76,12 @@ class Tensor(Protocols):
 
         @outward
         def __getattr__(self, name: str) -> Any:
+            if name in functions.METHODS:
+                return MethodType(getattr(functions, name), self)
             raise no_attribute("tensor", self, name)
+
+        def __dir__(self) -> list[str]:
+            return sorted({*super().__dir__(), *functions.METHODS})
 
         def _set_data(self, values: Any) -> None:
             raise AttributeError(
@@ -315,6 +321,7 @@ class TensorAdapter(ThroughCupy):
 
 TENSOR = TensorAdapter()
 register(lambda kind: TENSOR if issubclass(kind, Tensor) else None)
+functions = deferred("functions")
 METHOD_FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 

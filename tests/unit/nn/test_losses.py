@@ -71,6 +71,56 @@ def test_positives_have_a_weight():
         np.testing.assert_allclose([found, nn.binary_cross_entropy(x, y, weight)], [wanted] * 2, rtol=1e-12)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_triplets_are_those_of_pytorch(reduction):
+    torch = require("torch")
+    given = np.random.default_rng(0).normal(size=(3, 6, 4))
+    for p in (1, 2):
+        theirs = torch.nn.functional.triplet_margin_loss(*torch.tensor(given), margin=0.7, p=p, reduction=reduction)
+        loss = ts.function(lambda a, x, y, p=p: nn.triplet_margin(a, x, y, 0.7, p, reduction))
+        for found in (loss(*given), nn.triplet_margin(*given, 0.7, p, reduction)):
+            np.testing.assert_allclose(found, theirs, rtol=1e-12)
+
+
+STEPS, LENGTHS = np.array([12, 12, 9, 5, 2]), np.array([4, 3, 2, 0, 4])
+
+
+def spoken():
+    """Scores of 12 steps, and labels: two that are equal behind each other, three, none, and more than steps."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(1, 7, (5, 4))
+    labels[0, 1], labels[1] = labels[0, 0], 3
+    return rng.normal(size=(12, 5, 7)), labels
+
+
+@pytest.mark.parametrize("options", [{}, {"zero_infinity": True}, {"reduction": "sum"}, {"reduction": "none"}], ids=str)
+def test_ctc_is_that_of_pytorch(options):
+    torch = require("torch")
+    x, labels = spoken()
+    theirs = torch.tensor(x, requires_grad=True)
+    given = map(torch.tensor, (labels, STEPS, LENGTHS))
+    wanted = torch.nn.functional.ctc_loss(torch.log_softmax(theirs, -1), *given, **options)
+
+    def loss(x):
+        return nn.ctc_loss(ts.log_softmax(x, -1), labels, STEPS, LENGTHS, **options)
+
+    for found in (loss(x), ts.function(loss)(x)):
+        np.testing.assert_allclose(found, wanted.detach(), rtol=1e-10)
+    if options.get("zero_infinity"):
+        wanted.backward()
+        np.testing.assert_allclose(ts.grad(loss)(x), theirs.grad, atol=1e-12)
+
+
+def test_ctc_with_another_blank_and_one_step():
+    torch = require("torch")
+    x, _ = spoken()
+    labels, ones = np.array([[0]] * 5), np.ones(5, np.int64)
+    given = [torch.tensor(a) for a in (labels, ones, ones)]
+    wanted = torch.nn.functional.ctc_loss(torch.log_softmax(torch.tensor(x[:1]), -1), *given, blank=6)
+    found = ts.function(lambda x: nn.ctc_loss(ts.log_softmax(x, -1), labels, ones, ones, blank=6))(x[:1])
+    np.testing.assert_allclose(found, wanted, rtol=1e-10)
+
+
 LOSSES = {"mse": ts.mse, "huber": nn.huber, "binary_cross_entropy": nn.binary_cross_entropy}
 
 

@@ -51,6 +51,8 @@ def attribute(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Any:
         return NumpyMember(name, "numpy.random")
     if ev.layer.owns(value):
         found = ev.layer.attribute(node, value, name)
+        if found is MISSING and not ev.layer.functions and name in vocabulary.made_methods():
+            return Partial(_member(ev, node, Namespace("tessera"), name), (value,), {})
         return _no_method(ev, node, value, name) if found is MISSING else found
     if isinstance(value, Namespace):
         return _member(ev, node, value, name)
@@ -74,7 +76,7 @@ def attribute(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Any:
 
 
 def _no_method(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Unknown:
-    """Of a tensor: `x.median()`, where there is only `ts.median(x)`, and `x.float()`, as other libraries have it."""
+    """Of a tensor: `x.vstack()`, where there is only `ts.vstack(x)`, and `x.float()`, as other libraries have it."""
     if why := instead_of_attribute("tensor", name):
         return ev.error("TS104", f"{type_name(value)} has no attribute {name!r}; {why}", node)
     if not ev.layer.has_function(name):

@@ -16,6 +16,7 @@ from tessera.compiler.frontend.function import custom_rules, gradients, loop_exi
 from tessera.compiler.frontend.function.builtins import TENSOR_BUILTINS
 from tessera.compiler.frontend.function.emission import Emission
 from tessera.compiler.frontend.function.results import as_results, fault, in_order
+from tessera.compiler.frontend.names import vocabulary
 from tessera.compiler.frontend.names.frame import Closure, Flow, Frame, Path
 from tessera.compiler.frontend.names.layers import LONGEST, parts
 from tessera.compiler.frontend.names.transformed import TransformedRef
@@ -371,7 +372,7 @@ class FunctionLayer(Layer):
         return Method(value, name) if name in METHODS or name in COPIES else MISSING
 
     def attributes(self, value: Any) -> Sequence[str]:
-        return ["shape", "dtype", "ndim", "size", *COPIES, *PROPERTIES, *METHODS]
+        return ["shape", "dtype", "ndim", "size", *COPIES, *PROPERTIES, *METHODS, *sorted(vocabulary.made_methods())]
 
     def method(self, node: ast.Call, method: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if method.name in COPIES and not args and not kwargs:

@@ -210,6 +210,11 @@ def made() -> Mapping[str, str]:
     return importlib.import_module(FUNCTIONS).HOME
 
 
+def made_methods() -> Collection[str]:
+    """Those among them that are methods of tensors too."""
+    return importlib.import_module(FUNCTIONS).METHODS
+
+
 def of_space(space: str) -> Collection[str]:
     """The functions of one of `SPACES`; of any other module none."""
     if space not in SPACES:
