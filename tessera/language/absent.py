@@ -446,9 +446,10 @@ ONLY_REFUSES = "only_refuses"
 """set on a `__getattr__` that has no attributes to give: what it would say takes longer than finding out"""
 
 
-def no_attribute(kind: str, owner: object, name: str) -> AttributeError:
-    """The error for an attribute that a tensor, a module or an optimizer does not have."""
-    why = "" if name.startswith("_") else instead_of_attribute(kind, name)
+def no_attribute(kind: str, owner: object, name: str, otherwise: str = "") -> AttributeError:
+    """The error for an attribute that a tensor, a module or an optimizer does not have; `otherwise`: what to write
+    where nothing is said of it here."""
+    why = "" if name.startswith("_") else instead_of_attribute(kind, name) or otherwise
     owned = "Tensor" if kind == "tensor" else type(owner).__name__
     said = f"{owned!r} object has no attribute {name!r}{why and f'; {why}'}"
     return AttributeError(said, name=name, obj=owner)

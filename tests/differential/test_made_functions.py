@@ -4,6 +4,7 @@ compiled, called outside of functions, and their gradients."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -330,6 +331,16 @@ def test_methods_are_functions_of_the_tensor(name: str) -> None:
     for found in (method(ts.Tensor(x)), ts.function(method)(x)):
         np.testing.assert_array_equal(found, wanted)
     assert name in dir(ts.Tensor(x))
+
+
+def test_what_is_no_method_names_the_function() -> None:
+    for name, function in (
+        ("xlogy", "ts.xlogy(x"),
+        ("det", "ts.linalg.det(x)"),
+        ("unfold", "ts.sliding_window_view(x"),
+    ):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'; write {re.escape(function)}"):
+            getattr(ts.Tensor(M), name)
 
 
 def test_lists_and_numbers_outside_of_functions() -> None:

@@ -13,7 +13,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import tessera.compiler.graph  # noqa: F401  (its import registers the operators)
-from tessera.compiler.graph.operator import METHODS, PROPERTIES, REGISTRY, Operator
+from tessera.compiler.graph.operator import FUNCTIONS, METHODS, PROPERTIES, REGISTRY, Operator
 from tessera.compiler.machines import ANY_GPU, HOST
 from tessera.deferred import deferred
 from tessera.errors import Diagnostic, LaunchError, TesseraError
@@ -78,7 +78,7 @@ class Tensor(Protocols):
         def __getattr__(self, name: str) -> Any:
             if name in functions.METHODS:
                 return MethodType(getattr(functions, name), self)
-            raise no_attribute("tensor", self, name)
+            raise no_attribute("tensor", self, name, f"write ts.{name}(x, ...)" if name in FUNCTIONS else "")
 
         def __dir__(self) -> list[str]:
             return sorted({*super().__dir__(), *functions.METHODS})
