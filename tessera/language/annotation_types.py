@@ -411,7 +411,8 @@ def _is_integer(value: object) -> TypeGuard[SupportsIndex]:
 
 
 def _is_dtype(value: object) -> bool:
-    return "dtype" in type(value).__name__.lower()  # numpy.dtype, torch.dtype, numpy.dtypes.Float32DType
+    # numpy.dtype, torch.dtype, numpy.dtypes.Float32DType; that of an ml_dtypes.bfloat16 is a class of numpy.dtype
+    return any("dtype" in kind.__name__.lower() for kind in type(value).__mro__)
 
 
 def dim_of(item: Item) -> Dim | EllipsisType:

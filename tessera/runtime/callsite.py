@@ -68,11 +68,13 @@ def is_program(file: str) -> bool:
 
 def call_span() -> Span:
     """The text of the call being made by the innermost frame outside Tessera, for carets; of what NumPy asks of an
-    array, the call of NumPy."""
+    array, the call of NumPy. NOWHERE where libraries alone call, as those of the command `tessera` do."""
     frame = inner = _caller()
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "numpy":
         frame = frame.f_back
     frame = frame or inner
+    if frame is not None and not is_program(frame.f_code.co_filename) and not call_stack(1):
+        return NOWHERE
     return span_at(None if frame is None else (frame.f_code, frame.f_lasti))
 
 

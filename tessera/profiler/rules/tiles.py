@@ -222,7 +222,7 @@ _FOR_FUNCTIONS = {"underfilled": "give each call more work (a larger batch): the
 
 _BALANCE_TEXT: dict[str, Callable[[Balance], tuple[str, str]]] = {
     "underfilled": lambda b: (
-        f"{b.tiles} tiles for {b.lanes} lanes: {b.lanes - b.tiles} lanes never get a tile",
+        f"{b.tiles} {'tile' if b.tiles == 1 else 'tiles'} for {b.lanes} lanes: the others have nothing to do",
         "use smaller tiles, or split the reduced axis over more tiles",
     ),
     "wave quantisation": lambda b: (

@@ -200,6 +200,12 @@ def test_mistakes_on_the_command_line_are_said_without_a_traceback(
     assert result.returncode in (1, 2) and said in text and "Traceback" not in text
 
 
+def test_a_mistake_in_no_line_of_a_program_has_no_place(folder: Path) -> None:
+    """Where the library of the command line calls, not a program."""
+    said = tessera("tune", "good.py:saxpy", cwd=folder).stderr
+    assert said.startswith("Bad call TS105 in saxpy\n  saxpy has no configurations to tune; give it one"), said
+
+
 @pytest.mark.parametrize(
     ("end", "code", "said"),
     [
