@@ -327,6 +327,7 @@ _OF_OPERATORS: dict[str, str] = {
     "requires_grad": "write x.requires_grad_() behind it",
     "approximate": "ts.gelu_tanh is the approximation by tanh",
     "beta": "write ts.softplus(beta * x) / beta",
+    "dtype": "convert an operand before: x.to(ts.f64)",
     "unbiased": "correction=0 divides by the number (unbiased=False), correction=1 by one less",
 }
 _OF_MODULE: dict[str, str] = {

@@ -60,7 +60,8 @@ class Protocols:
         """The only element, as a Python number. Raises LaunchError TS501 where there are several, or none."""
         if self._data.size != 1:
             count = f"{self._data.size} elements"
-            message = f"a tensor of {count} is ambiguous as {what}; reduce it first, for example with .all()"
+            how = ".all()" if what == "a condition" else ".sum()"
+            message = f"a tensor of {count} is ambiguous as {what}; reduce it first, for example with {how}"
             raise LaunchError(Diagnostic("TS501", message, call_span()))
         value = self._data.item()
         return value if isinstance(value, (bool, int, float, complex)) else float(value)
