@@ -216,7 +216,7 @@ class NestBody:
                     ev.bound[root.value] = x
             elif op.name == "tile.reduce" and root.reduced is not None:
                 assert take is not None
-                take(k, self._part(root, self.reductions[k], reduced))
+                take(k, self.part(root, self.reductions[k], reduced))
                 k += 1
             elif op.name == "tile.reduce":
                 self.deliver(op, ev.compute(op.result, self.plan.spaces.of(op.result)))
@@ -231,7 +231,7 @@ class NestBody:
         for prefetch in self.prefetches:
             prefetch.write(self.ev, step)
 
-    def _part(self, root: Root, reduction: ReductionWriter, reduced: Coord | None) -> list[Val]:
+    def part(self, root: Root, reduction: ReductionWriter, reduced: Coord | None) -> list[Val]:
         """The values that the current element(s) add to a reduction."""
         ev, fn = self.ev, self.fn
         x = ev.element(root.value, root.classes)

@@ -13,6 +13,7 @@ from tessera.compiler.targets.cpu.loops.memory import Cell, Coord
 from tessera.compiler.targets.cpu.loops.nest_across import Across, SerialNest
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
 from tessera.compiler.targets.cpu.loops.nest_inner import Along
+from tessera.compiler.targets.cpu.loops.nest_rows import RowsInLanes
 from tessera.compiler.targets.cpu.loops.nest_short import Short
 from tessera.compiler.targets.cpu.loops.nest_transposed import Turned
 from tessera.compiler.targets.cpu.loops.reuse import replaced
@@ -45,9 +46,14 @@ class NestWriter:
         turned = Turned.of(self.body(group.nests[0], group)) if len(group.nests) == 1 else None
         outer = [c for c in group.outer if turned is None or c != turned.along]
         loops = [(c, self.extent(c, group.nests, group.inside)) for c in outer]
-        inner = loops[-1:] if len(group.nests) == 1 and turned is None else []
+        lanes = RowsInLanes.of(group, [self.body(nest, group) for nest in group.nests]) if turned is None else None
+        inner = loops[-1:] if lanes is not None or (len(group.nests) == 1 and turned is None) else []
         with self.opened(loops[: len(loops) - len(inner)]):
-            begin = self._several_rows(group, *inner[0]) if inner else 0
+            begin: Index = 0
+            if lanes is not None:
+                begin = lanes.write(inner[0][1])
+            elif inner:
+                begin = self._several_rows(group, *inner[0])
             with self.opened(inner, begin):
                 earlier: list[NestBody] = []
                 for nest, after in zip(group.nests, [*group.nests[1:], None], strict=True):
