@@ -101,7 +101,7 @@ def picked(fn: LLVMFunction, rows: Sequence[Val], places: Sequence[tuple[int, in
 
 def weavable(count: int, lanes: int) -> bool:
     """Whether so many vectors are woven, and taken apart, in registers: a power of two of them, or a small odd number,
-    of which each leaves the others' places free."""
+    of which each leaves the others' places free, or such a number times such a power."""
     if lanes < 2 or lanes & (lanes - 1) or count < 2:
         return False
-    return count <= max(lanes, FEW) if count & (count - 1) == 0 else count % 2 == 1 and count < FEW
+    return count <= max(lanes, FEW) and count // (count & -count) < FEW

@@ -23,6 +23,8 @@ from tessera.compiler.tile.loops.stages import LoopGroup, Root
 from tessera.language.dtypes import DType
 
 Key: TypeAlias = tuple[Value, Coords]
+FEWER = 3, 4
+"""rows of up to three quarters of a vector: to weave longer ones takes as long as idle lanes do"""
 
 
 class RowsInLanes:
@@ -49,7 +51,8 @@ class RowsInLanes:
         if not isinstance(count, int) or count < 2 or (isinstance(many, int) and many < LONG_LINE):
             return None
         found = RowsInLanes(bodies, rows, last, count)
-        return found if count <= found.lanes and all(found._fits(body) for body in bodies) else None
+        fits = FEWER[1] * count <= FEWER[0] * found.lanes and all(found._fits(body) for body in bodies)
+        return found if fits else None
 
     def _fits(self, body: NestBody) -> bool:
         """Whether a nest reads rows as they lie in memory, and stores them so, or one number of each row."""
