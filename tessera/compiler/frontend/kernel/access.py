@@ -35,6 +35,8 @@ class Elements:
     """indices that are the same for all elements"""
     sliced: tuple[int, ...] = ()
     """axes that a slice walks: what of it lies outside is padding"""
+    anywhere: bool = False
+    """the author says what lies outside of the view, so that no index has to be inside"""
 
     @property
     def attrs(self) -> dict[str, Any]:
@@ -42,6 +44,7 @@ class Elements:
         return {
             **({"masked": True} if self.mask is not None else {}),
             **({"sliced": self.sliced} if self.sliced else {}),
+            **({"anywhere": True} if self.anywhere else {}),
         }
 
 
@@ -50,6 +53,11 @@ SLICE_BETWEEN = (
     "a slice between index tiles leaves open where their axes go; write the slice as an index tile, too: "
     "(start + ts.tile.arange(16))[:, None], columns[None, :]"
 )
+
+
+def anywhere(p: Place) -> Place:
+    """A place of which the author says what lies outside of the tensor, so that it need not stay inside."""
+    return replace(p, anywhere=True) if isinstance(p, Elements) else replace(p, checked=False)
 
 
 @mutable
