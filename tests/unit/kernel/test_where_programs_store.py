@@ -40,6 +40,23 @@ def test_blocks_on_a_diagonal_are_no_whole(target: str) -> None:
     np.testing.assert_allclose(run(pairs_of_all, a, target=target), a @ a.T, rtol=1e-5, atol=1e-6)
 
 
+def all_but_the_last(x: Tensor["N", ts.f32]) -> Tensor["N", ts.f32]:
+    i = ts.tile.linear_id()
+    return ts.tile.where(i < N - 1, x[i], 0)
+
+
+def both_ends(x: Tensor["N", ts.f32]) -> Tensor["N-1", ts.f32]:
+    i = ts.tile.linear_id()
+    return ts.tile.where(i < 2, x[i], x[i + 1])
+
+
+@TARGETS
+def test_a_comparison_leaves_the_length_of_a_result_alone(target: str) -> None:
+    x = normal(9)
+    np.testing.assert_array_equal(run(all_but_the_last, x, target=target, BLOCK=4), [*x[:-1], 0])
+    np.testing.assert_array_equal(run(both_ends, x, target=target, BLOCK=4), [*x[:2], *x[3:]])
+
+
 def twice(x: Tensor["...", "2*D", ts.f32]) -> Tensor["...", "D", ts.f32]:
     return x * 2
 

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any, NoReturn
 
 from tessera.compiler.frontend.kernel.broadcasting import relation
-from tessera.compiler.frontend.kernel.coordinates import Coordinates
+from tessera.compiler.frontend.kernel.coordinates import READ, STORED, Coordinates
 from tessera.compiler.frontend.kernel.index import outer
 from tessera.compiler.frontend.kernel.places import IndexedAxis, described, first_axis
 from tessera.compiler.frontend.kernel.tiles import KernelFault, Tiles, tile_type
@@ -183,7 +183,7 @@ class Memory:
         for axis, item in enumerate(full):
             start: Any = item.base if isinstance(item, Lanes) else item.start if is_slice(item) else item
             if isinstance(start, Expr):
-                self.coordinates.observe(start, view.shape[axis], 0 if storing else 2)
+                self.coordinates.observe(start, view.shape[axis], STORED if storing else READ)
 
     # windows
     def _window(self, view: View, full: Sequence[Any]) -> TileWindow:

@@ -6,7 +6,7 @@ order in which the program meets them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from tessera.compiler.frontend.kernel.index import Indices, outer
@@ -28,6 +28,9 @@ from tessera.errors import Span
 from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dims import Atom, Dim, Expr, ceildiv, dim_max, symbols
+
+STORED, READ, COMPARED = 0, 1, 2
+"""what says how far a coordinate of programs runs, the strongest first"""
 
 
 @immutable
@@ -242,7 +245,7 @@ class Coordinates:
         """Whether lanes start where their program's block does, so that only the view's end can cut them."""
         return not isinstance(lanes.base, int) and bool(marks(lanes.base)) and _constant(lanes.base) == 0
 
-    def observe(self, start: Expr, extent: Dim, priority: int) -> None:
+    def observe(self, start: Expr, extent: Dim, how: int) -> None:
         """A program coordinate is seen to index what ends at `extent`: so it has ceil(extent / stride) steps. What ends
         at another place in each program or step says nothing of it."""
         if marks(extent):
@@ -253,11 +256,11 @@ class Coordinates:
         stride, rest = linear(start, found[0])
         if (rows := _divided(start, found[0])) is not None:  # one number for rows and columns: p // n and p % n
             count = ceildiv(extent - _constant(start), rows[0]) * rows[1]
-            self._candidates[self._by_mark[found[0]]].append((priority, count))
+            self._candidates[self._by_mark[found[0]]].append((how, count))
         elif stride is not None and not any(
             self._by_mark[m].kind == "program" for m in marks(rest) if m in self._by_mark
         ):
-            self._candidates[self._by_mark[found[0]]].append((priority, ceildiv(extent - _constant(rest), stride)))
+            self._candidates[self._by_mark[found[0]]].append((how, ceildiv(extent - _constant(rest), stride)))
 
     # the end
     def launch_mask(self, tiles: Tiles, size: Dim) -> Value:
@@ -278,9 +281,16 @@ class Coordinates:
                 tiles.builder.block, tiles.builder.position = place
         return self._launch[size]
 
+    def stored_through(self, c: Coordinate, shape: Sequence[Dim]) -> None:
+        """A result of this shape gets a tile along a program coordinate, which so runs through an axis of it."""
+        found = self._candidates.get(c, ())
+        ends = [self.extent(c), *(d for _, d in found)] if found else []
+        if (end := next((d for d in ends if d in shape), None)) is not None:
+            self._candidates[c].append((STORED, end))
+
     def extent(self, c: Coordinate) -> Dim:
-        """How far a program coordinate runs: through what is stored at it, else to what it is compared with, else
-        through what is read."""
+        """How far a program coordinate runs: through what is stored at it, else through what is read, else to what it
+        is compared with."""
         if c in self.lengths:
             return self.lengths[c]
         found = self._candidates.get(c, ())
@@ -289,10 +299,13 @@ class Coordinates:
                 "TS403",
                 f"nothing says how many programs {c.name} counts; index a tensor with it, or say it with ts.tile.grid",
             )
-        first = min(p for p, _ in found)
-        lengths = [d for p, d in found if p == first]
+        first = min(how for how, _ in found)
+        lengths = [d for how, d in found if how == first]
+        if first == READ:  # `where(i < n - 1, x[i + 1], 0)`: the comparison keeps those behind this end inside
+            kept = {d for how, d in found if how == COMPARED}
+            lengths = [d for d in lengths if d not in kept] or lengths
         # no program reads beyond an end: of `starts[p]` and `starts[p + 1]` the second one says how many there are
-        near = [d for d in lengths if isinstance(d - lengths[0], int)] if first else lengths[:1]
+        near = [d for d in lengths if isinstance(d - lengths[0], int)] if first != STORED else lengths[:1]
         return min(near, key=lambda d: cast(int, d - lengths[0]))
 
     def unmeasured(self) -> Coordinate | None:
