@@ -86,6 +86,24 @@ def gated_steps(x: Tensor["T", "2*D", ts.f32]) -> Tensor["T", "D", ts.f32]:
     return y
 
 
+def later_parts(x: Tensor["T", "3*D", ts.f32]) -> tuple[Tensor["T", "D", ts.f32], Tensor["T", "D", ts.f32]]:
+    return x[:, 2 * D :] * x[:, 0:D], x[:, D : 2 * D]
+
+
+def later_rows(x: Tensor["3*S", "D", ts.f32]) -> Tensor["S", "D", ts.f32]:
+    return x[S : 2 * S, tile_d : tile_d + 4]
+
+
+@TARGETS
+def test_a_part_at_a_fixed_place_is_all_of_a_result(target: str) -> None:
+    x = normal(5, 9)
+    product, middle = run(later_parts, x, target=target)
+    np.testing.assert_array_equal(product, x[:, 6:] * x[:, :3])
+    np.testing.assert_array_equal(middle, x[:, 3:6])
+    x = normal(9, 7)
+    np.testing.assert_array_equal(run(later_rows, x, target=target), x[3:6])
+
+
 @TARGETS
 def test_a_result_has_the_dims_that_its_annotation_names(target: str) -> None:
     assert codes(twice, normal(3, 4)) == codes(turned, normal(3, 4)) == ["TS403"]
