@@ -86,6 +86,26 @@ def gated_steps(x: Tensor["T", "2*D", ts.f32]) -> Tensor["T", "D", ts.f32]:
     return y
 
 
+def every_other(x: Tensor["M", "2*D", ts.f32]) -> Tensor["M", "D", ts.f32]:
+    return x[tile_m : tile_m + 4, :][:, ::2]
+
+
+def reversed_rows(x: Tensor["M", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:
+    return ts.tile.flip(x[tile_m : tile_m + 4, :], 1)
+
+
+def each_twice(x: Tensor["M", "N", ts.f32]) -> Tensor["M", "2*N", ts.f32]:
+    return ts.tile.repeat(x[tile_m : tile_m + 4, :], 2, axis=1)
+
+
+@TARGETS
+def test_moved_elements_of_a_whole_axis_have_its_name(target: str) -> None:
+    x = normal(9, 6)
+    for kernel, wanted in ((every_other, x[:, ::2]), (reversed_rows, x[:, ::-1]), (each_twice, np.repeat(x, 2, 1))):
+        assert not codes(kernel), kernel
+        np.testing.assert_array_equal(run(kernel, x, target=target), wanted)
+
+
 def later_parts(x: Tensor["T", "3*D", ts.f32]) -> tuple[Tensor["T", "D", ts.f32], Tensor["T", "D", ts.f32]]:
     return x[:, 2 * D :] * x[:, 0:D], x[:, D : 2 * D]
 

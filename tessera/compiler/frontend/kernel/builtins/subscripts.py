@@ -185,13 +185,21 @@ def taken_of(k: KernelState, x: Value, taken: Sequence[Taken], keep: bool = Fals
         attrs = {"starts": tuple(b.start for b in fixed), "steps": tuple(b.step for b in fixed)}
         attrs |= {"sizes": tuple(b.size for b in fixed), "drop": drop}
         x = k.primitive(Part.definition, [x], attrs)
-        kept = [a if b.whole(n) else Axis(size=b.size) for a, b, n in zip(axes, fixed, whole, strict=True)]
+        kept = [a if b.whole(n) else Axis(size=_part_size(k, b, a)) for a, b, n in zip(axes, fixed, whole, strict=True)]
         k.tiles.identities.set(x, tuple(kept[a] for a in left))
     for at, a in reversed(list(enumerate(left))):
         if (places := taken[a].places) is not None:
             places = k.tiles.insert_axes(places, [0]) if keep and taken[a].drop else places
             x = Take.definition.build(k, x, places, at)
     return x
+
+
+def _part_size(k: KernelState, b: Taken, axis: Axis) -> Dim:
+    """How many elements `[::-1]` or `[1::2]` has of an axis whose length has a name, by that name."""
+    if axis.size is None:
+        return b.size
+    named = dims.ceildiv(axis.size - b.start if b.step > 0 else axis.size, abs(b.step))
+    return named if k.known(named) == b.size else b.size
 
 
 def expanded(x: Value, items: Sequence[Any]) -> list[Any]:
