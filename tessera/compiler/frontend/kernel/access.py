@@ -12,7 +12,17 @@ from tessera.compiler.frontend.kernel.coordinates import READ, STORED, Coordinat
 from tessera.compiler.frontend.kernel.index import outer
 from tessera.compiler.frontend.kernel.places import IndexedAxis, described, first_axis
 from tessera.compiler.frontend.kernel.tiles import KernelFault, Tiles, tile_type
-from tessera.compiler.frontend.kernel.values import Axis, EachIndex, Lanes, TileWindow, View, marks, shown, sizes_text
+from tessera.compiler.frontend.kernel.values import (
+    Axes,
+    Axis,
+    EachIndex,
+    Lanes,
+    TileWindow,
+    View,
+    marks,
+    shown,
+    sizes_text,
+)
 from tessera.compiler.frontend.names.values import is_slice, is_tuple, type_name
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import INDEX, Shape, TileType, ViewType, shape_text
@@ -53,6 +63,19 @@ SLICE_BETWEEN = (
     "a slice between index tiles leaves open where their axes go; write the slice as an index tile, too: "
     "(start + ts.tile.arange(16))[:, None], columns[None, :]"
 )
+
+
+def _is_read(v: Value) -> bool:
+    """Whether a value is computed from elements of a tensor."""
+    seen, stack = set[Value](), [v]
+    while stack:
+        op = stack.pop().op
+        if op is not None and op.name in ("tile.load", "tile.gather"):
+            return True
+        new = [x for x in op.operands if x not in seen] if op is not None else []
+        seen.update(new)
+        stack += new
+    return False
 
 
 def anywhere(p: Place) -> Place:
@@ -191,7 +214,7 @@ class Memory:
         sizes: list[Dim] = []
         kept: list[int] = []
         axes: dict[int, Axis] = {}
-        checked, launch, shifted = False, False, None
+        checked, shifted = False, None
         for a, item in enumerate(full):
             extent = view.shape[a]
             if is_slice(item):
@@ -200,7 +223,6 @@ class Memory:
             elif isinstance(item, Lanes):
                 lower, size, axes[a] = item.base, item.size, item.axis
                 checked = checked or not self.coordinates.is_origin(item)
-                launch = launch or item.launch is not None
                 if item.launch is not None and not self.coordinates.is_origin(item):
                     shifted = a, item
             else:
@@ -214,14 +236,21 @@ class Memory:
         if lanes and any(is_slice(i) for i in full[lanes[0] : lanes[-1]]):
             raise KernelFault("TS402", SLICE_BETWEEN)
         out = TileWindow(view, tuple(offsets), tuple(sizes), tuple(kept), tuple(axes[a] for a in kept), shifted=shifted)
-        return self._masked(out, checked, launch)
+        return self._masked(out, checked)
 
-    def _masked(self, w: TileWindow, checked: bool, launch: bool) -> TileWindow:
+    def _masked(self, w: TileWindow, checked: bool) -> TileWindow:
         """Adds the mask in force where it says more than the view's end does, and that of the launch's last lanes."""
         mask = self._along(w) if self._narrows(w, checked) else None
-        if checked and launch and mask is None and len(w.kept) == 1:
-            mask = self.coordinates.launch_mask(self.tiles, w.sizes[w.kept[0]])
+        if checked and mask is None:
+            mask = self._launched(w.shape, w.axes)
         return replace(w, mask=mask, checked=checked)
+
+    def _launched(self, shape: Shape, axes: Axes) -> Value | None:
+        """Which elements exist along an axis that lanes of `linear_id` walk; None without such an axis."""
+        at = next((n for n, axis in enumerate(axes) if self.coordinates.is_launched(axis)), None)
+        if at is None:
+            return None
+        return self.tiles.fitted(self.coordinates.launch_mask(self.tiles, shape[at]), shape, axes)
 
     def _inside(self, at: Dim, view: View, axis: int, sliced: bool = False) -> Dim:
         """Refuses a place that is known to lie outside."""
@@ -301,12 +330,11 @@ class Memory:
             else:
                 index.append(self.tiles.full(shape, _from_end(item, view.shape[a]), dtypes.int64))
         sliced = tuple(blocks)
-        launch = any(isinstance(i, Lanes) and i.launch is not None for i in full)
-        mask = self.mask
-        if mask is None and launch and len(shape) == 1:
-            mask = self.coordinates.launch_mask(self.tiles, shape[0])
-        if mask is not None:
-            mask = self._fit_mask(mask, shape, axes)
+        mask = None
+        if self.mask is not None:
+            mask = self._fit_mask(self.mask, shape, axes)
+        elif not any(isinstance(i, Value) and _is_read(i) for i in full):  # those exist where what is read does
+            mask = self._launched(shape, axes)
         return Elements(view, tuple(index), axes, mask, tuple(i for i in full if isinstance(i, (int, Expr))), sliced)
 
     def _fit_mask(self, mask: Value, shape: Shape, axes: tuple[Axis, ...]) -> Value | None:

@@ -14,6 +14,7 @@ from tessera.compiler.frontend.kernel.tiles import KernelFault, Tiles
 from tessera.compiler.frontend.kernel.values import (
     MARK,
     NUMBER,
+    Axis,
     Coordinate,
     Lanes,
     View,
@@ -31,6 +32,8 @@ from tessera.language.dims import Atom, Dim, Expr, ceildiv, dim_max, symbols
 
 STORED, READ, COMPARED = 0, 1, 2
 """what says how far a coordinate of programs runs, the strongest first"""
+LANES = ("linear", None)
+"""the key of what `linear_id` walks"""
 
 
 @immutable
@@ -263,10 +266,14 @@ class Coordinates:
             self._candidates[self._by_mark[found[0]]].append((how, ceildiv(extent - _constant(rest), stride)))
 
     # the end
+    def is_launched(self, axis: Axis) -> bool:
+        """Whether lanes of `linear_id` walk an axis."""
+        return isinstance(axis.origin, Coordinate) and axis.origin is self.named.get(LANES)
+
     def launch_mask(self, tiles: Tiles, size: Dim) -> Value:
         """Which lanes of `linear_id` exist: those below the extent, which is known when all uses have been seen."""
         if size not in self._launch:
-            c = self.named[("linear", None)]
+            c = self.named[LANES]
             limit = self.prologue.op("tile.dim", (), (INDEX,), {"dim": 0})
             self._late.append((limit, lambda: self.extent(c)))
             place = tiles.builder.block, tiles.builder.position
@@ -275,7 +282,8 @@ class Coordinates:
                 lane = tiles.builder.value("tile.iota", (), TileType((size,), dtypes.int64), {"axis": 0})
                 base = tiles.builder.broadcast(tiles.of_index(self.indices.values[str(c.offset)]), (size,), ())
                 end = tiles.builder.broadcast(tiles.of_index(limit.result), (size,), ())
-                self._launch[size] = tiles.builder.map("lt", tiles.builder.map("add", base, lane), end)
+                exist = tiles.builder.map("lt", tiles.builder.map("add", base, lane), end)
+                self._launch[size] = tiles.identities.set(exist, (c.axis,))
                 self.prologue.position = tiles.builder.position
             finally:
                 tiles.builder.block, tiles.builder.position = place
@@ -295,9 +303,11 @@ class Coordinates:
             return self.lengths[c]
         found = self._candidates.get(c, ())
         if not found:
+            lanes = c is self.named.get(LANES)
+            other = "compare it, as in `if i < n:`" if lanes else "say it with ts.tile.grid"
             raise KernelFault(
                 "TS403",
-                f"nothing says how many programs {c.name} counts; index a tensor with it, or say it with ts.tile.grid",
+                f"nothing says how many programs {c.name} counts; index a tensor with it, or {other}",
             )
         first = min(how for how, _ in found)
         lengths = [d for how, d in found if how == first]
