@@ -86,6 +86,24 @@ def gated_steps(x: Tensor["T", "2*D", ts.f32]) -> Tensor["T", "D", ts.f32]:
     return y
 
 
+def in_pairs(x: Tensor["2*N", ts.f32]) -> Tensor["N", ts.f32]:
+    i = ts.tile.linear_id()
+    return x[2 * i] + x[2 * i + 1]
+
+
+def unmeasured(x: Tensor["2*N", ts.f32], out: Tensor[1, ts.f32]):
+    i = ts.tile.linear_id()
+    out[0] = ts.tile.reduce_across(ts.tile.sum(x[2 * i]))
+
+
+@TARGETS
+def test_lanes_of_a_returned_tile_run_through_the_result(target: str) -> None:
+    x = normal(18)
+    np.testing.assert_array_equal(run(in_pairs, x, target=target, BLOCK=4), x[::2] + x[1::2])
+    (error,) = (d for d in check(unmeasured, x, np.zeros(1, np.float32)).diagnostics if d.severity == "error")
+    assert "index a tensor with it, or compare it, as in `if i < n:`" in error.message
+
+
 def every_other(x: Tensor["M", "2*D", ts.f32]) -> Tensor["M", "D", ts.f32]:
     return x[tile_m : tile_m + 4, :][:, ::2]
 

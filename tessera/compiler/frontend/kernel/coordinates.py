@@ -289,9 +289,13 @@ class Coordinates:
                 tiles.builder.block, tiles.builder.position = place
         return self._launch[size]
 
-    def stored_through(self, c: Coordinate, shape: Sequence[Dim]) -> None:
-        """A result of this shape gets a tile along a program coordinate, which so runs through an axis of it."""
+    def stored_through(self, c: Coordinate, shape: Sequence[Dim], position: Dim | None) -> None:
+        """A result of this shape gets a tile along a program coordinate, which so runs through an axis of it. Where
+        nothing else says how far it runs, it is that of the tile's axis by `position`."""
         found = self._candidates.get(c, ())
+        if not found and c.kind == "program" and position is not None:
+            self._candidates[c].append((STORED, position))
+            return
         ends = [self.extent(c), *(d for _, d in found)] if found else []
         if (end := next((d for d in ends if d in shape), None)) is not None:
             self._candidates[c].append((STORED, end))

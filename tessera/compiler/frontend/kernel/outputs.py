@@ -252,9 +252,10 @@ def _result(k: KernelState, item: Any, span: Span, wanted: Annotation | None, na
         dtype = getattr(wanted, "dtype", None) or tile_type(tile).dtype
         if shape is None or ... in shape:
             shape = _as_annotated(inferred_shape(k, tile), shape or (...,))
-        for axis in k.tiles.identities.of(tile):
+        axes = k.tiles.identities.of(tile)
+        for axis, length in zip(axes, shape if len(shape) == len(axes) else [None] * len(axes), strict=True):
             if isinstance(axis.origin, Coordinate):
-                k.coordinates.stored_through(axis.origin, shape)
+                k.coordinates.stored_through(axis.origin, shape, length)
         view = results.allocate(k, shape, dtype, name)
         place = own_place(k, view, tile)
         _covered(k, place, span)
