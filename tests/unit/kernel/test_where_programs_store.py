@@ -86,6 +86,50 @@ def gated_steps(x: Tensor["T", "2*D", ts.f32]) -> Tensor["T", "D", ts.f32]:
     return y
 
 
+def two_lengths(s: Tensor["M", ts.f32], x: Tensor["N", ts.f32], t: Tensor["M", ts.f32], y: Tensor["N", ts.f32]):
+    i = ts.tile.linear_id()
+    t[i] = s[i] * 2
+    y[i] = x[i] * 3
+
+
+def rows_of_two_lengths(
+    s: Tensor["M", 4, ts.f32], x: Tensor["N", ts.f32], t: Tensor["M", ts.f32], y: Tensor["N", ts.f32]
+):
+    p = ts.tile.program_id()
+    t[p] = ts.tile.sum(s[p, :])
+    y[p] = x[p] * 3
+
+
+def sum_of_two_lengths(s: Tensor["M", ts.f32], x: Tensor["N", ts.f32]) -> Tensor[1, ts.f32]:
+    i = ts.tile.linear_id()
+    return ts.tile.reduce_across(ts.tile.sum(s[i], keepdim=True) + ts.tile.sum(x[i], keepdim=True))
+
+
+@TARGETS
+@pytest.mark.parametrize(("m", "n"), [(5, 19), (19, 5), (1, 6)])
+def test_programs_go_on_to_the_end_of_the_longest(m: int, n: int, target: str) -> None:
+    s, x = np.arange(m, dtype=np.float32), np.arange(n, dtype=np.float32)
+    t, y = np.zeros_like(s), np.zeros_like(x)
+    run(two_lengths, s, x, t, y, target=target, BLOCK=4)
+    np.testing.assert_array_equal(np.concatenate([t, y]), np.concatenate([s * 2, x * 3]))
+    run(rows_of_two_lengths, np.ones((m, 4), np.float32), x * 2, t, y, target=target, debug=False)
+    np.testing.assert_array_equal(np.concatenate([t, y]), np.concatenate([s * 0 + 4, x * 6]))
+    assert run(sum_of_two_lengths, s, x, target=target, BLOCK=4) == s.sum() + x.sum()
+
+
+def beside_the_diagonal(x: Tensor["M", ts.f32], y: Tensor["M", "N", ts.f32]):
+    p = ts.tile.program_id()
+    y[p, p * 4 - 1] = x[p]
+    y[p, ts.tile.num_programs() % 2] = 9
+
+
+@TARGETS
+def test_the_first_axis_that_a_number_indexes_says_how_many_programs_there_are(target: str) -> None:
+    x, y = np.ones(2, np.float32), np.zeros((2, 30), np.float32)
+    run(beside_the_diagonal, x, y, target=target, debug=False)
+    assert y[1, 3] == 1 and y.sum() == 1 + 2 * 9 and y[0, 0] == y[1, 0] == 9
+
+
 def in_pairs(x: Tensor["2*N", ts.f32]) -> Tensor["N", ts.f32]:
     i = ts.tile.linear_id()
     return x[2 * i] + x[2 * i + 1]

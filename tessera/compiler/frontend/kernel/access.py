@@ -202,11 +202,13 @@ class Memory:
         return item
 
     def _observe(self, view: View, full: Sequence[Any], storing: bool) -> None:
-        """Tells program coordinates how far they go, from what they index."""
+        """Tells program coordinates how far they go, from what they index; in `y[p, p * 8] = 1` the first axis says."""
+        seen = set[str]()
         for axis, item in enumerate(full):
             start: Any = item.base if isinstance(item, Lanes) else item.start if is_slice(item) else item
-            if isinstance(start, Expr):
+            if isinstance(start, Expr) and not (storing and marks(start) & seen):
                 self.coordinates.observe(start, view.shape[axis], STORED if storing else READ)
+                seen |= marks(start)
 
     # windows
     def _window(self, view: View, full: Sequence[Any]) -> TileWindow:

@@ -7,6 +7,7 @@ order in which the program meets them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import cast
 
 from tessera.compiler.frontend.kernel.index import Indices, outer
@@ -318,9 +319,14 @@ class Coordinates:
         if first == READ:  # `where(i < n - 1, x[i + 1], 0)`: the comparison keeps those behind this end inside
             kept = {d for how, d in found if how == COMPARED}
             lengths = [d for d in lengths if d not in kept] or lengths
+        alike = list[list[Dim]]()
+        for d in lengths:
+            group = next((g for g in alike if isinstance(d - g[0], int)), None)
+            alike.append([d]) if group is None else group.append(d)
         # no program reads beyond an end: of `starts[p]` and `starts[p + 1]` the second one says how many there are
-        near = [d for d in lengths if isinstance(d - lengths[0], int)] if first != STORED else lengths[:1]
-        return min(near, key=lambda d: cast(int, d - lengths[0]))
+        ends = [g[0] if first == STORED else min(g, key=lambda d: cast(int, d - g[0])) for g in alike]
+        all_of_them = first == STORED or c is self.named.get(LANES)  # what is behind an end is neither read nor stored
+        return reduce(dim_max, ends) if all_of_them else ends[0]
 
     def unmeasured(self) -> Coordinate | None:
         """A coordinate of programs that nothing gives a length."""
