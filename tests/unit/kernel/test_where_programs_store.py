@@ -160,10 +160,19 @@ def each_twice(x: Tensor["M", "N", ts.f32]) -> Tensor["M", "2*N", ts.f32]:
     return ts.tile.repeat(x[tile_m : tile_m + 4, :], 2, axis=1)
 
 
+def upper_half(x: Tensor["M", "2*D", ts.f32]) -> Tensor["M", "D", ts.f32]:
+    return x[tile_m : tile_m + 4, :][:, D:]
+
+
+def lower_half(x: Tensor["M", "2*D", ts.f32]) -> Tensor["M", "D", ts.f32]:
+    return x[tile_m : tile_m + 4, :][:, 0:D]
+
+
 @TARGETS
 def test_moved_elements_of_a_whole_axis_have_its_name(target: str) -> None:
     x = normal(9, 6)
-    for kernel, wanted in ((every_other, x[:, ::2]), (reversed_rows, x[:, ::-1]), (each_twice, np.repeat(x, 2, 1))):
+    moved = ((every_other, x[:, ::2]), (reversed_rows, x[:, ::-1]), (each_twice, np.repeat(x, 2, 1)))
+    for kernel, wanted in (*moved, (upper_half, x[:, 3:]), (lower_half, x[:, :3])):
         assert not codes(kernel), kernel
         np.testing.assert_array_equal(run(kernel, x, target=target), wanted)
 
