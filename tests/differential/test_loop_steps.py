@@ -8,6 +8,7 @@ import pytest
 import tessera as ts
 from tessera import CompileError, DebugCheckError, Tensor, knobs
 from tests.conftest import require
+from tests.kernel_runner import check
 
 
 @ts.kernel
@@ -32,6 +33,30 @@ def test_steps_that_sizes_make_zero_or_less_are_refused():
     for k in (3, 2):
         with pytest.raises(CompileError, match=f"its step must be positive, not {k - 3}"):
             by_a_size(x, np.ones(k, np.float32), y)
+
+
+@ts.kernel
+def downwards(x: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
+    y: Tensor["n", ts.f32]
+    for i in range(n - 4, -1, -4):
+        y[i : i + 4] = x[i : i + 4]
+    return y
+
+
+@ts.kernel
+def inside_downwards(x: Tensor["M", "n", ts.f32], y: Tensor["M", ts.f32]):
+    for m in ts.tile.range(0, M):
+        total = ts.tile.zeros(())
+        for i in range(n - 1, -1, -1):
+            total = total / 2 + x[m, i]
+        y[m] = total
+
+
+def test_pythons_range_does_not_count_down():
+    for kernel in (downwards, inside_downwards):
+        (error,) = check(kernel).diagnostics
+        assert error.code == "TS105" and "ascends: its step must be positive, not -" in error.message
+        assert "n - 1 - i counts down" in error.message
 
 
 @ts.kernel

@@ -54,6 +54,20 @@ def test_steps_from_starts_of_several_kinds(n: int, target: str) -> None:
     np.testing.assert_array_equal(y, 1)
 
 
+def sums_of_ones_outside(x: Tensor["M", "N", ts.f32], rows: Tensor["n", ts.int32], y: Tensor[2, "n", ts.f32]):
+    i = ts.tile.program_id() * 4 + ts.tile.arange(4)
+    y[0, i] = ts.tile.sum(ts.tile.load(x[rows[i], 0:8], other=1), axis=1)
+    y[1, i] = ts.tile.sum(ts.tile.load(x[ts.tile.program_id() * 4 + ts.tile.arange(4), 0:8], other=1), axis=1)
+
+
+@TARGETS
+def test_a_load_defines_the_elements_outside(target: str) -> None:
+    x, rows = array(7, 5), np.array([3, 0, 6, 7, -1, 2, 2], np.int32)
+    inside = np.vstack([np.pad(x, ((0, 0), (0, 3)), constant_values=1), np.ones((1, 8), np.float32)])
+    y = run(sums_of_ones_outside, x, rows, np.zeros((2, 7), np.float32), target=target)[-1]
+    np.testing.assert_array_equal(y, [inside[rows].sum(1), inside[:7].sum(1)])
+
+
 def turned_blocks(x: Tensor["M", 8, ts.f32], y: Tensor["P", 8, 8, ts.f32]):
     for p in ts.tile.range(0, P):
         y[p, :, :] = x[p * 8 : p * 8 + 8, :].T

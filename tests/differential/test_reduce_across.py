@@ -85,6 +85,29 @@ def test_results_that_are_returned_and_batches() -> None:
     np.testing.assert_array_equal(product, x.astype(np.int64).prod((1, 2)).astype(np.int32))
 
 
+def first_twice(x: Tensor["n", f32]) -> Tensor[1, f32]:
+    i = ts.tile.linear_id()
+    return ts.tile.reduce_across(ts.tile.sum(ts.tile.where(i < 3, x[i] * 2, x[i]), keepdim=True))
+
+
+def with_the_next(x: Tensor["n", f32]) -> Tensor[1, f32]:
+    i = ts.tile.linear_id()
+    following = ts.tile.where(i < n - 1, ts.tile.load(x[i + 1], other=0), 0)
+    return ts.tile.reduce_across(ts.tile.sum(x[i] * 2 + following, keepdim=True))
+
+
+def in_blocks_of_four(x: Tensor["n", f32]) -> Tensor[1, f32]:
+    i = ts.tile.program_id() * 4 + ts.tile.arange(4)
+    return ts.tile.reduce_across(ts.tile.sum(ts.tile.where(i < 3, x[i] * 2, x[i]), keepdim=True))
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu", "emulator:sm_80"])
+def test_elements_behind_a_comparison_have_programs(target: str) -> None:
+    x = np.arange(19, dtype=np.float32)
+    for kernel, wanted in ((first_twice, 171 + 3), (with_the_next, 3 * 171), (in_blocks_of_four, 171 + 3)):
+        assert run(kernel, x, target=target, BLOCK=4) == wanted, kernel
+
+
 def test_one_program_needs_no_second_launch() -> None:
     x = rng.standard_normal((7, 45)).astype(np.float32)
     assert len(program(column_sums, x, np.zeros(45, np.float32)).launches) == 1

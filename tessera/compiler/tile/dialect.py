@@ -387,7 +387,8 @@ def _store(op: Op) -> None:
     "tile.gather",
     "Elementwise load at computed indices. Operands view, one integer tile per view axis (all of one shape), [mask]. "
     "Outside indices read as `fill`; attr `defined` as for tile.load. Attr along: the author's "
-    "number for the view's axis `middle`, whose negative indices have been counted from the end; others are inside.",
+    "number for the view's axis `middle`, whose negative indices have been counted from the end; others are inside. "
+    "Attr `anywhere`: indices outside are meant, and debug mode does not report them.",
     reading=Reading({"fill": 0}),
 )
 def _gather(op: Op) -> None:

@@ -50,6 +50,25 @@ def past(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
         y[i] = v
 
 
+@ts.kernel(BLOCK=4)
+def past_or_one(x: ts.Tensor["n", ts.f32], i: ts.Tensor["n", ts.int32], y: ts.Tensor["n", ts.f32]):
+    at = ts.tile.linear_id()
+    y[at] = ts.tile.load(x[at + 1], other=1) + ts.tile.load(x[i[at]], other=1)
+
+
+@ts.kernel(BLOCK=4)
+def from_the_end(x: ts.Tensor["n", "D", ts.f32], y: ts.Tensor["n", ts.f32], z: ts.Tensor["n", "D", ts.f32]):
+    i = ts.tile.linear_id()
+    y[i] = x[n - 1 - i, 1]
+    z[i, :] = x[n - 1 - i, :]
+
+
+@ts.kernel(BLOCK=4)
+def later_rows(x: ts.Tensor["n+3", "D", ts.f32], z: ts.Tensor["n", "D", ts.f32]):
+    i = ts.tile.linear_id()
+    z[i, :] = x[i + 3, :]
+
+
 @ts.kernel
 def column(x: ts.Tensor["n", "D", ts.f32], y: ts.Tensor["n", ts.f32], shift: ts.int64):
     for r in ts.tile.range(0, n, 1):
@@ -115,6 +134,21 @@ def test_kernels_stay_inside_and_say_where_they_would_not_have(debug_target: str
 def test_a_load_past_the_end_needs_a_mask(debug_target: str) -> None:
     with outside(5, 0, "x[i + 3]"):
         past(array(5), array(5))
+
+
+def test_lanes_behind_the_last_one_index_nothing(debug_target: str) -> None:
+    x, column, z = array(5, 2), np.zeros(5, np.float32), np.zeros((5, 2), np.float32)
+    from_the_end(x, column, z)
+    np.testing.assert_array_equal(column, x[::-1, 1])
+    np.testing.assert_array_equal(z, x[::-1])
+    later_rows(x, z[:2])
+    np.testing.assert_array_equal(z[:2], x[3:])
+
+
+def test_a_load_that_says_what_lies_outside_may_leave_the_tensor(debug_target: str) -> None:
+    out = np.zeros(5, np.float32)
+    past_or_one(array(5), indices(0, 4, 5, -1, 2**31 - 1), out)
+    np.testing.assert_array_equal(out, [1 + 0, 2 + 4, 3 + 1, 4 + 1, 1 + 1])
 
 
 def test_axes_that_a_window_took_out_are_counted(debug_target: str) -> None:

@@ -40,6 +40,23 @@ def test_blocks_on_a_diagonal_are_no_whole(target: str) -> None:
     np.testing.assert_allclose(run(pairs_of_all, a, target=target), a @ a.T, rtol=1e-5, atol=1e-6)
 
 
+def all_but_the_last(x: Tensor["N", ts.f32]) -> Tensor["N", ts.f32]:
+    i = ts.tile.linear_id()
+    return ts.tile.where(i < N - 1, x[i], 0)
+
+
+def both_ends(x: Tensor["N", ts.f32]) -> Tensor["N-1", ts.f32]:
+    i = ts.tile.linear_id()
+    return ts.tile.where(i < 2, x[i], x[i + 1])
+
+
+@TARGETS
+def test_a_comparison_leaves_the_length_of_a_result_alone(target: str) -> None:
+    x = normal(9)
+    np.testing.assert_array_equal(run(all_but_the_last, x, target=target, BLOCK=4), [*x[:-1], 0])
+    np.testing.assert_array_equal(run(both_ends, x, target=target, BLOCK=4), [*x[:2], *x[3:]])
+
+
 def twice(x: Tensor["...", "2*D", ts.f32]) -> Tensor["...", "D", ts.f32]:
     return x * 2
 
@@ -67,6 +84,115 @@ def gated_steps(x: Tensor["T", "2*D", ts.f32]) -> Tensor["T", "D", ts.f32]:
     for j in ts.tile.range(0, D, 4):
         y = ts.tile.silu(x[tile_t : tile_t + 4, j : j + 4]) * x[tile_t : tile_t + 4, D + j : D + j + 4]
     return y
+
+
+def two_lengths(s: Tensor["M", ts.f32], x: Tensor["N", ts.f32], t: Tensor["M", ts.f32], y: Tensor["N", ts.f32]):
+    i = ts.tile.linear_id()
+    t[i] = s[i] * 2
+    y[i] = x[i] * 3
+
+
+def rows_of_two_lengths(
+    s: Tensor["M", 4, ts.f32], x: Tensor["N", ts.f32], t: Tensor["M", ts.f32], y: Tensor["N", ts.f32]
+):
+    p = ts.tile.program_id()
+    t[p] = ts.tile.sum(s[p, :])
+    y[p] = x[p] * 3
+
+
+def sum_of_two_lengths(s: Tensor["M", ts.f32], x: Tensor["N", ts.f32]) -> Tensor[1, ts.f32]:
+    i = ts.tile.linear_id()
+    return ts.tile.reduce_across(ts.tile.sum(s[i], keepdim=True) + ts.tile.sum(x[i], keepdim=True))
+
+
+@TARGETS
+@pytest.mark.parametrize(("m", "n"), [(5, 19), (19, 5), (1, 6)])
+def test_programs_go_on_to_the_end_of_the_longest(m: int, n: int, target: str) -> None:
+    s, x = np.arange(m, dtype=np.float32), np.arange(n, dtype=np.float32)
+    t, y = np.zeros_like(s), np.zeros_like(x)
+    run(two_lengths, s, x, t, y, target=target, BLOCK=4)
+    np.testing.assert_array_equal(np.concatenate([t, y]), np.concatenate([s * 2, x * 3]))
+    run(rows_of_two_lengths, np.ones((m, 4), np.float32), x * 2, t, y, target=target, debug=False)
+    np.testing.assert_array_equal(np.concatenate([t, y]), np.concatenate([s * 0 + 4, x * 6]))
+    assert run(sum_of_two_lengths, s, x, target=target, BLOCK=4) == s.sum() + x.sum()
+
+
+def beside_the_diagonal(x: Tensor["M", ts.f32], y: Tensor["M", "N", ts.f32]):
+    p = ts.tile.program_id()
+    y[p, p * 4 - 1] = x[p]
+    y[p, ts.tile.num_programs() % 2] = 9
+
+
+@TARGETS
+def test_the_first_axis_that_a_number_indexes_says_how_many_programs_there_are(target: str) -> None:
+    x, y = np.ones(2, np.float32), np.zeros((2, 30), np.float32)
+    run(beside_the_diagonal, x, y, target=target, debug=False)
+    assert y[1, 3] == 1 and y.sum() == 1 + 2 * 9 and y[0, 0] == y[1, 0] == 9
+
+
+def in_pairs(x: Tensor["2*N", ts.f32]) -> Tensor["N", ts.f32]:
+    i = ts.tile.linear_id()
+    return x[2 * i] + x[2 * i + 1]
+
+
+def unmeasured(x: Tensor["2*N", ts.f32], out: Tensor[1, ts.f32]):
+    i = ts.tile.linear_id()
+    out[0] = ts.tile.reduce_across(ts.tile.sum(x[2 * i]))
+
+
+@TARGETS
+def test_lanes_of_a_returned_tile_run_through_the_result(target: str) -> None:
+    x = normal(18)
+    np.testing.assert_array_equal(run(in_pairs, x, target=target, BLOCK=4), x[::2] + x[1::2])
+    (error,) = (d for d in check(unmeasured, x, np.zeros(1, np.float32)).diagnostics if d.severity == "error")
+    assert "index a tensor with it, or compare it, as in `if i < n:`" in error.message
+
+
+def every_other(x: Tensor["M", "2*D", ts.f32]) -> Tensor["M", "D", ts.f32]:
+    return x[tile_m : tile_m + 4, :][:, ::2]
+
+
+def reversed_rows(x: Tensor["M", "N", ts.f32]) -> Tensor["M", "N", ts.f32]:
+    return ts.tile.flip(x[tile_m : tile_m + 4, :], 1)
+
+
+def each_twice(x: Tensor["M", "N", ts.f32]) -> Tensor["M", "2*N", ts.f32]:
+    return ts.tile.repeat(x[tile_m : tile_m + 4, :], 2, axis=1)
+
+
+def upper_half(x: Tensor["M", "2*D", ts.f32]) -> Tensor["M", "D", ts.f32]:
+    return x[tile_m : tile_m + 4, :][:, D:]
+
+
+def lower_half(x: Tensor["M", "2*D", ts.f32]) -> Tensor["M", "D", ts.f32]:
+    return x[tile_m : tile_m + 4, :][:, 0:D]
+
+
+@TARGETS
+def test_moved_elements_of_a_whole_axis_have_its_name(target: str) -> None:
+    x = normal(9, 6)
+    moved = ((every_other, x[:, ::2]), (reversed_rows, x[:, ::-1]), (each_twice, np.repeat(x, 2, 1)))
+    for kernel, wanted in (*moved, (upper_half, x[:, 3:]), (lower_half, x[:, :3])):
+        assert not codes(kernel), kernel
+        np.testing.assert_array_equal(run(kernel, x, target=target), wanted)
+
+
+def later_parts(x: Tensor["T", "3*D", ts.f32]) -> tuple[Tensor["T", "D", ts.f32], Tensor["T", "D", ts.f32]]:
+    return x[:, 2 * D :] * x[:, 0:D], x[:, D : 2 * D]
+
+
+def later_rows(x: Tensor["3*S", "D", ts.f32]) -> Tensor["S", "D", ts.f32]:
+    return x[S : 2 * S, tile_d : tile_d + 4]
+
+
+@TARGETS
+def test_a_part_at_a_fixed_place_is_all_of_a_result(target: str) -> None:
+    x = normal(5, 9)
+    product, middle = run(later_parts, x, target=target)
+    np.testing.assert_array_equal(product, x[:, 6:] * x[:, :3])
+    np.testing.assert_array_equal(middle, x[:, 3:6])
+    x = normal(9, 7)
+    np.testing.assert_array_equal(run(later_rows, x, target=target), x[3:6])
 
 
 @TARGETS

@@ -8,11 +8,21 @@ from itertools import combinations
 from typing import Any, NoReturn
 
 from tessera.compiler.frontend.kernel.broadcasting import relation
-from tessera.compiler.frontend.kernel.coordinates import Coordinates
+from tessera.compiler.frontend.kernel.coordinates import READ, STORED, Coordinates
 from tessera.compiler.frontend.kernel.index import outer
 from tessera.compiler.frontend.kernel.places import IndexedAxis, described, first_axis
 from tessera.compiler.frontend.kernel.tiles import KernelFault, Tiles, tile_type
-from tessera.compiler.frontend.kernel.values import Axis, EachIndex, Lanes, TileWindow, View, marks, shown, sizes_text
+from tessera.compiler.frontend.kernel.values import (
+    Axes,
+    Axis,
+    EachIndex,
+    Lanes,
+    TileWindow,
+    View,
+    marks,
+    shown,
+    sizes_text,
+)
 from tessera.compiler.frontend.names.values import is_slice, is_tuple, type_name
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import INDEX, Shape, TileType, ViewType, shape_text
@@ -35,6 +45,8 @@ class Elements:
     """indices that are the same for all elements"""
     sliced: tuple[int, ...] = ()
     """axes that a slice walks: what of it lies outside is padding"""
+    anywhere: bool = False
+    """the author says what lies outside of the view, so that no index has to be inside"""
 
     @property
     def attrs(self) -> dict[str, Any]:
@@ -42,6 +54,7 @@ class Elements:
         return {
             **({"masked": True} if self.mask is not None else {}),
             **({"sliced": self.sliced} if self.sliced else {}),
+            **({"anywhere": True} if self.anywhere else {}),
         }
 
 
@@ -50,6 +63,24 @@ SLICE_BETWEEN = (
     "a slice between index tiles leaves open where their axes go; write the slice as an index tile, too: "
     "(start + ts.tile.arange(16))[:, None], columns[None, :]"
 )
+
+
+def _is_read(v: Value) -> bool:
+    """Whether a value is computed from elements of a tensor."""
+    seen, stack = set[Value](), [v]
+    while stack:
+        op = stack.pop().op
+        if op is not None and op.name in ("tile.load", "tile.gather"):
+            return True
+        new = [x for x in op.operands if x not in seen] if op is not None else []
+        seen.update(new)
+        stack += new
+    return False
+
+
+def anywhere(p: Place) -> Place:
+    """A place of which the author says what lies outside of the tensor, so that it need not stay inside."""
+    return replace(p, anywhere=True) if isinstance(p, Elements) else replace(p, checked=False)
 
 
 @mutable
@@ -171,11 +202,13 @@ class Memory:
         return item
 
     def _observe(self, view: View, full: Sequence[Any], storing: bool) -> None:
-        """Tells program coordinates how far they go, from what they index."""
+        """Tells program coordinates how far they go, from what they index; in `y[p, p * 8] = 1` the first axis says."""
+        seen = set[str]()
         for axis, item in enumerate(full):
             start: Any = item.base if isinstance(item, Lanes) else item.start if is_slice(item) else item
-            if isinstance(start, Expr):
-                self.coordinates.observe(start, view.shape[axis], 0 if storing else 2)
+            if isinstance(start, Expr) and not (storing and marks(start) & seen):
+                self.coordinates.observe(start, view.shape[axis], STORED if storing else READ)
+                seen |= marks(start)
 
     # windows
     def _window(self, view: View, full: Sequence[Any]) -> TileWindow:
@@ -183,7 +216,7 @@ class Memory:
         sizes: list[Dim] = []
         kept: list[int] = []
         axes: dict[int, Axis] = {}
-        checked, launch, shifted = False, False, None
+        checked, shifted = False, None
         for a, item in enumerate(full):
             extent = view.shape[a]
             if is_slice(item):
@@ -192,7 +225,6 @@ class Memory:
             elif isinstance(item, Lanes):
                 lower, size, axes[a] = item.base, item.size, item.axis
                 checked = checked or not self.coordinates.is_origin(item)
-                launch = launch or item.launch is not None
                 if item.launch is not None and not self.coordinates.is_origin(item):
                     shifted = a, item
             else:
@@ -206,14 +238,21 @@ class Memory:
         if lanes and any(is_slice(i) for i in full[lanes[0] : lanes[-1]]):
             raise KernelFault("TS402", SLICE_BETWEEN)
         out = TileWindow(view, tuple(offsets), tuple(sizes), tuple(kept), tuple(axes[a] for a in kept), shifted=shifted)
-        return self._masked(out, checked, launch)
+        return self._masked(out, checked)
 
-    def _masked(self, w: TileWindow, checked: bool, launch: bool) -> TileWindow:
+    def _masked(self, w: TileWindow, checked: bool) -> TileWindow:
         """Adds the mask in force where it says more than the view's end does, and that of the launch's last lanes."""
         mask = self._along(w) if self._narrows(w, checked) else None
-        if checked and launch and mask is None and len(w.kept) == 1:
-            mask = self.coordinates.launch_mask(self.tiles, w.sizes[w.kept[0]])
+        if checked and mask is None:
+            mask = self._launched(w.shape, w.axes)
         return replace(w, mask=mask, checked=checked)
+
+    def _launched(self, shape: Shape, axes: Axes) -> Value | None:
+        """Which elements exist along an axis that lanes of `linear_id` walk; None without such an axis."""
+        at = next((n for n, axis in enumerate(axes) if self.coordinates.is_launched(axis)), None)
+        if at is None:
+            return None
+        return self.tiles.fitted(self.coordinates.launch_mask(self.tiles, shape[at]), shape, axes)
 
     def _inside(self, at: Dim, view: View, axis: int, sliced: bool = False) -> Dim:
         """Refuses a place that is known to lie outside."""
@@ -293,12 +332,11 @@ class Memory:
             else:
                 index.append(self.tiles.full(shape, _from_end(item, view.shape[a]), dtypes.int64))
         sliced = tuple(blocks)
-        launch = any(isinstance(i, Lanes) and i.launch is not None for i in full)
-        mask = self.mask
-        if mask is None and launch and len(shape) == 1:
-            mask = self.coordinates.launch_mask(self.tiles, shape[0])
-        if mask is not None:
-            mask = self._fit_mask(mask, shape, axes)
+        mask = None
+        if self.mask is not None:
+            mask = self._fit_mask(self.mask, shape, axes)
+        elif not any(isinstance(i, Value) and _is_read(i) for i in full):  # those exist where what is read does
+            mask = self._launched(shape, axes)
         return Elements(view, tuple(index), axes, mask, tuple(i for i in full if isinstance(i, (int, Expr))), sliced)
 
     def _fit_mask(self, mask: Value, shape: Shape, axes: tuple[Axis, ...]) -> Value | None:

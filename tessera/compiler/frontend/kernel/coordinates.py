@@ -6,7 +6,8 @@ order in which the program meets them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import cast
 
 from tessera.compiler.frontend.kernel.index import Indices, outer
@@ -14,6 +15,7 @@ from tessera.compiler.frontend.kernel.tiles import KernelFault, Tiles
 from tessera.compiler.frontend.kernel.values import (
     MARK,
     NUMBER,
+    Axis,
     Coordinate,
     Lanes,
     View,
@@ -28,6 +30,11 @@ from tessera.errors import Span
 from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dims import Atom, Dim, Expr, ceildiv, dim_max, symbols
+
+STORED, READ, COMPARED = 0, 1, 2
+"""what says how far a coordinate of programs runs, the strongest first"""
+LANES = ("linear", None)
+"""the key of what `linear_id` walks"""
 
 
 @immutable
@@ -242,7 +249,7 @@ class Coordinates:
         """Whether lanes start where their program's block does, so that only the view's end can cut them."""
         return not isinstance(lanes.base, int) and bool(marks(lanes.base)) and _constant(lanes.base) == 0
 
-    def observe(self, start: Expr, extent: Dim, priority: int) -> None:
+    def observe(self, start: Expr, extent: Dim, how: int) -> None:
         """A program coordinate is seen to index what ends at `extent`: so it has ceil(extent / stride) steps. What ends
         at another place in each program or step says nothing of it."""
         if marks(extent):
@@ -253,17 +260,21 @@ class Coordinates:
         stride, rest = linear(start, found[0])
         if (rows := _divided(start, found[0])) is not None:  # one number for rows and columns: p // n and p % n
             count = ceildiv(extent - _constant(start), rows[0]) * rows[1]
-            self._candidates[self._by_mark[found[0]]].append((priority, count))
+            self._candidates[self._by_mark[found[0]]].append((how, count))
         elif stride is not None and not any(
             self._by_mark[m].kind == "program" for m in marks(rest) if m in self._by_mark
         ):
-            self._candidates[self._by_mark[found[0]]].append((priority, ceildiv(extent - _constant(rest), stride)))
+            self._candidates[self._by_mark[found[0]]].append((how, ceildiv(extent - _constant(rest), stride)))
 
     # the end
+    def is_launched(self, axis: Axis) -> bool:
+        """Whether lanes of `linear_id` walk an axis."""
+        return isinstance(axis.origin, Coordinate) and axis.origin is self.named.get(LANES)
+
     def launch_mask(self, tiles: Tiles, size: Dim) -> Value:
         """Which lanes of `linear_id` exist: those below the extent, which is known when all uses have been seen."""
         if size not in self._launch:
-            c = self.named[("linear", None)]
+            c = self.named[LANES]
             limit = self.prologue.op("tile.dim", (), (INDEX,), {"dim": 0})
             self._late.append((limit, lambda: self.extent(c)))
             place = tiles.builder.block, tiles.builder.position
@@ -272,28 +283,50 @@ class Coordinates:
                 lane = tiles.builder.value("tile.iota", (), TileType((size,), dtypes.int64), {"axis": 0})
                 base = tiles.builder.broadcast(tiles.of_index(self.indices.values[str(c.offset)]), (size,), ())
                 end = tiles.builder.broadcast(tiles.of_index(limit.result), (size,), ())
-                self._launch[size] = tiles.builder.map("lt", tiles.builder.map("add", base, lane), end)
+                exist = tiles.builder.map("lt", tiles.builder.map("add", base, lane), end)
+                self._launch[size] = tiles.identities.set(exist, (c.axis,))
                 self.prologue.position = tiles.builder.position
             finally:
                 tiles.builder.block, tiles.builder.position = place
         return self._launch[size]
 
+    def stored_through(self, c: Coordinate, shape: Sequence[Dim], position: Dim | None) -> None:
+        """A result of this shape gets a tile along a program coordinate, which so runs through an axis of it. Where
+        nothing else says how far it runs, it is that of the tile's axis by `position`."""
+        found = self._candidates.get(c, ())
+        if not found and c.kind == "program" and position is not None:
+            self._candidates[c].append((STORED, position))
+            return
+        ends = [self.extent(c), *(d for _, d in found)] if found else []
+        if (end := next((d for d in ends if d in shape), None)) is not None:
+            self._candidates[c].append((STORED, end))
+
     def extent(self, c: Coordinate) -> Dim:
-        """How far a program coordinate runs: through what is stored at it, else to what it is compared with, else
-        through what is read."""
+        """How far a program coordinate runs: through what is stored at it, else through what is read, else to what it
+        is compared with."""
         if c in self.lengths:
             return self.lengths[c]
         found = self._candidates.get(c, ())
         if not found:
+            lanes = c is self.named.get(LANES)
+            other = "compare it, as in `if i < n:`" if lanes else "say it with ts.tile.grid"
             raise KernelFault(
                 "TS403",
-                f"nothing says how many programs {c.name} counts; index a tensor with it, or say it with ts.tile.grid",
+                f"nothing says how many programs {c.name} counts; index a tensor with it, or {other}",
             )
-        first = min(p for p, _ in found)
-        lengths = [d for p, d in found if p == first]
+        first = min(how for how, _ in found)
+        lengths = [d for how, d in found if how == first]
+        if first == READ:  # `where(i < n - 1, x[i + 1], 0)`: the comparison keeps those behind this end inside
+            kept = {d for how, d in found if how == COMPARED}
+            lengths = [d for d in lengths if d not in kept] or lengths
+        alike = list[list[Dim]]()
+        for d in lengths:
+            group = next((g for g in alike if isinstance(d - g[0], int)), None)
+            alike.append([d]) if group is None else group.append(d)
         # no program reads beyond an end: of `starts[p]` and `starts[p + 1]` the second one says how many there are
-        near = [d for d in lengths if isinstance(d - lengths[0], int)] if first else lengths[:1]
-        return min(near, key=lambda d: cast(int, d - lengths[0]))
+        ends = [g[0] if first == STORED else min(g, key=lambda d: cast(int, d - g[0])) for g in alike]
+        all_of_them = first == STORED or c is self.named.get(LANES)  # what is behind an end is neither read nor stored
+        return reduce(dim_max, ends) if all_of_them else ends[0]
 
     def unmeasured(self) -> Coordinate | None:
         """A coordinate of programs that nothing gives a length."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate.operators import COMPARISONS, PYTHON, compare_sizes
 from tessera.compiler.frontend.kernel.access import Condition
+from tessera.compiler.frontend.kernel.coordinates import COMPARED
 from tessera.compiler.frontend.kernel.tiles import NUMBERS, KernelFault, operand_type, tile_type
 from tessera.compiler.frontend.kernel.values import Axis, Lanes, marks
 from tessera.compiler.ir.core import Value
@@ -132,7 +133,7 @@ def _remember(k: KernelState, out: Value, symbol: str, left: Any, right: Any) ->
         k.conditions[out] = Condition(least=pair)
         return
     if isinstance(left.base, Expr):
-        k.coordinates.observe(left.base, limit, 1)
+        k.coordinates.observe(left.base, limit, COMPARED)
     k.conditions[out] = Condition(below=pair)
 
 

@@ -106,7 +106,7 @@ def own_place(k: KernelState, view: View, value: Any) -> TileWindow:
         i = places.get(a)
         if i is not None:
             origin = axes[i].origin
-            offsets.append(origin.offset if isinstance(origin, Coordinate) else 0)
+            offsets.append(origin.offset if isinstance(origin, Coordinate) and not _all_of(axes[i], extent) else 0)
             sizes.append(t.shape[i])
         elif k.tiles.known(extent) == 1:
             offsets.append(0)
@@ -147,8 +147,8 @@ def _match(k: KernelState, view: View, t: TileType, axes: Sequence[Axis]) -> dic
 def _lies_along(k: KernelState, axis: Axis, size: Dim, extent: Dim) -> bool:
     """By name; lengths count only where an axis has none."""
     origin = axis.origin
-    if isinstance(origin, Coordinate) and not origin.walks and isinstance(axis.size, Expr) and axis.size == extent:
-        return not _nameless(extent)  # 0:D of an axis of 2*D: all of one of D
+    if _all_of(axis, extent):
+        return not _nameless(extent)
     own = k.coordinates.at(str(origin.offset)) if isinstance(origin, Coordinate) else None
     if own is not None and own.extent == extent:
         return True  # of an axis of 2*N a part, where `tile_n` walks N
@@ -159,6 +159,13 @@ def _lies_along(k: KernelState, axis: Axis, size: Dim, extent: Dim) -> bool:
         assert isinstance(origin, Coordinate)
         end = k.coordinates.extent(origin)
     return end == extent or ((_nameless(extent) or _nameless(end)) and k.tiles.known(end) == k.tiles.known(extent))
+
+
+def _all_of(axis: Axis, extent: Dim) -> bool:
+    """Whether a part at a fixed place, `D : 2 * D` of an axis of 3*D, is all of a result's axis D."""
+    origin = axis.origin
+    fixed = isinstance(origin, Coordinate) and not origin.walks
+    return fixed and isinstance(axis.size, Expr) and axis.size == extent
 
 
 def _nameless(d: Dim) -> bool:
@@ -245,6 +252,10 @@ def _result(k: KernelState, item: Any, span: Span, wanted: Annotation | None, na
         dtype = getattr(wanted, "dtype", None) or tile_type(tile).dtype
         if shape is None or ... in shape:
             shape = _as_annotated(inferred_shape(k, tile), shape or (...,))
+        axes = k.tiles.identities.of(tile)
+        for axis, length in zip(axes, shape if len(shape) == len(axes) else [None] * len(axes), strict=True):
+            if isinstance(axis.origin, Coordinate):
+                k.coordinates.stored_through(axis.origin, shape, length)
         view = results.allocate(k, shape, dtype, name)
         place = own_place(k, view, tile)
         _covered(k, place, span)

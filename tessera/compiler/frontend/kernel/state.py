@@ -297,7 +297,27 @@ class KernelState(Layer):
         out = self.tiles.builder.value(definition.op, tiles, result, known)
         if result.shape == tile_type(tiles[0]).shape:
             return self.tiles.identities.like(out, tiles[0])
-        return self.tiles.identities.set(out, tuple(Axis(size=d, inserted=d == 1) for d in result.shape))
+        own, rank = self.tiles.identities.of(tiles[0]), tile_type(tiles[0]).rank
+        stay = definition.kept(rank, result.rank, **known)
+        sizes = zip(result.shape, self._named_sizes(definition, tiles, known, result.shape), strict=True)
+        moved = [Axis(size=named, inserted=d == 1) for d, named in sizes]
+        return self.tiles.identities.set(out, tuple(own[stay[a]] if a in stay else m for a, m in enumerate(moved)))
+
+    def _named_sizes(
+        self, definition: TilePrimitive, tiles: Sequence[Value], attrs: dict[str, Any], shape: Shape
+    ) -> Shape:
+        """The shape of a result as the program says it: 2*N, also where the size of N is known."""
+
+        def named(v: Value) -> TileType:
+            t, axes = tile_type(v), self.tiles.identities.of(v)
+            sizes = zip(t.shape, (a.size for a in axes), strict=True)
+            return TileType(tuple(m if m is not None and self.known(m) == n else n for n, m in sizes), t.dtype)
+
+        try:
+            found = definition.result(*map(named, tiles), **attrs).shape
+        except (ValueError, dims.DimError):  # sizes of two names that are equal here
+            return shape
+        return found if tuple(map(self.known, found)) == tuple(shape) else shape
 
     def reduce(self, name: str, x: Value, axis: Any, keepdim: bool) -> Value:
         """A reduction. Raises KernelFault where the axis is spread over programs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,7 +57,8 @@ def _chain(a: Any, b: Any, acc: Any, dtype: DType) -> Any:
 def reduce(name: str, values: Any, axes: tuple[int, ...], source: DType, result: DType) -> Any:
     """The elements of `axes` combined; sums and products in at least the accumulator's precision."""
     moved = np.moveaxis(values, axes, tuple(range(-len(axes), 0)))
-    flat = np.ascontiguousarray(moved).reshape(*moved.shape[: moved.ndim - len(axes)], -1)
+    kept = moved.ndim - len(axes)
+    flat = np.ascontiguousarray(moved).reshape(*moved.shape[:kept], math.prod(moved.shape[kept:]))
     if not flat.shape[-1]:  # of no elements: what changes nothing, and the index 0
         nothing = 0 if name.startswith("arg") else identity_of(name, source)
         return np.full(flat.shape[:-1], nothing, result.numpy)

@@ -328,9 +328,10 @@ class Interpreter:
     def indices(self, op: Op, view: WatchedView, index: Sequence[Any], used: Any) -> tuple[tuple[Any, ...], Any]:
         """Computed indices clipped to the view, and which elements count."""
         ok = np.ones(index[0].shape if index else (), bool) if used is None else used
+        checked = self.options.check_indices and not op.attrs.get("anywhere")
         for axis, (i, extent) in enumerate(zip(index, view.shape, strict=True)):
             bad = ok & ((i < 0) | (i >= extent))
-            if not self.options.check_indices or axis in cast("tuple[int, ...]", op.attrs.get("sliced", ())):
+            if not checked or axis in cast("tuple[int, ...]", op.attrs.get("sliced", ())):
                 ok = ok & ~bad
             elif np.any(bad):
                 value = int(i[bad].ravel()[0])

@@ -20,7 +20,8 @@ def check_indices(kernel: Op) -> None:
     bounds = Intervals(kernel)
     for op in list(kernel.walk()):
         if op.name in ("tile.gather", "tile.scatter"):
-            _elements(op)
+            if not op.attrs.get("anywhere"):
+                _elements(op)
         elif op.name in ("tile.load", "tile.store") and op.attrs.get("inside"):
             _window(op, bounds)
         elif op.name == "tile.subview" and not op.attrs.get("clipped"):

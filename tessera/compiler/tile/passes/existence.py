@@ -73,12 +73,12 @@ class Existence:
         """Which elements of an access at computed places are padding.
 
         Elements whose index is padding are masked out here. Elements of slices that are outside the view read and
-        store nothing, as everywhere.
+        store nothing, as everywhere; they exist where a load defines them.
         """
         tails = self.union(indices)
         self.restrict(op, tails, cast(TileType, indices[0].type).shape)
         found = list(tails)
-        for axis in cast("tuple[int, ...]", op.attrs.get("sliced", ())):
+        for axis in cast("tuple[int, ...]", () if op.attrs.get("defined") else op.attrs.get("sliced", ())):
             start, along = slice_start(indices[axis])
             size, extent = (
                 cast(TileType, indices[axis].type).shape[along],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from tessera.compiler.frontend.kernel.coordinates import Said
+from tessera.compiler.frontend.kernel.coordinates import LANES, Said
 from tessera.compiler.frontend.kernel.tiles import KernelFault
 from tessera.compiler.frontend.kernel.values import Coordinate, EachIndex, Lanes, LaunchContext, marks
 from tessera.compiler.frontend.syntax.by_node import by_node
@@ -59,7 +59,7 @@ def example(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32]):
     def build(self, k: KernelState) -> Lanes:
         size = k.setting("BLOCK")
         span = k.ev.builder.span
-        c = k.coordinates.on_grid(("linear", None), "i", None, size, span, called=_called(k, "linear_id()"))
+        c = k.coordinates.on_grid(LANES, "i", None, size, span, called=_called(k, "linear_id()"))
         return Lanes(c.offset, size, c.axis, launch=c)
 
 

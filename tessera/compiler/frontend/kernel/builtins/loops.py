@@ -31,9 +31,6 @@ def _counting(k: KernelState, path: str, bounds: tuple[Any, ...]) -> Counting:
             isinstance(b, Value) and isinstance(b.type, TileType) and not b.type.rank and b.type.dtype.is_integer
         ):
             raise KernelFault("TS105", f"range counts integers, not {repr(b) if is_static(b) else type_name(b)}")
-    known = k.known(step)
-    if isinstance(known, int) and known <= 0:
-        raise KernelFault("TS105", f"a tile loop ascends: its step must be positive, not {known}")
     return Counting(start, stop, step, path)
 
 

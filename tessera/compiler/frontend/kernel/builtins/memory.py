@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.frontend.kernel import outputs as kernel_outputs
+from tessera.compiler.frontend.kernel.access import anywhere
 from tessera.compiler.frontend.kernel.builtins.creation import known_dtype, known_shape, written_shape
 from tessera.compiler.frontend.kernel.builtins.subscripts import stored
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
@@ -143,6 +144,8 @@ def example(x: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
         place = k.place_of(source)
         if mask is not None:
             place = k.masked(place, k.tile(mask))
+        elif other is not None:
+            place = anywhere(place)
         return k.memory.load(place, k.memory.filling(place.view.dtype, other))
 
 

@@ -99,6 +99,8 @@ class Taken:
     size: Dim = 1
     drop: bool = False
     places: Value | None = None
+    given: slice[Any, Any, Any] | None = None
+    """the slice as it is written, with the names of sizes"""
 
     @property
     def rank(self) -> int:
@@ -185,13 +187,23 @@ def taken_of(k: KernelState, x: Value, taken: Sequence[Taken], keep: bool = Fals
         attrs = {"starts": tuple(b.start for b in fixed), "steps": tuple(b.step for b in fixed)}
         attrs |= {"sizes": tuple(b.size for b in fixed), "drop": drop}
         x = k.primitive(Part.definition, [x], attrs)
-        kept = [a if b.whole(n) else Axis(size=b.size) for a, b, n in zip(axes, fixed, whole, strict=True)]
+        kept = [a if b.whole(n) else Axis(size=_part_size(k, b, a)) for a, b, n in zip(axes, fixed, whole, strict=True)]
         k.tiles.identities.set(x, tuple(kept[a] for a in left))
     for at, a in reversed(list(enumerate(left))):
         if (places := taken[a].places) is not None:
             places = k.tiles.insert_axes(places, [0]) if keep and taken[a].drop else places
             x = Take.definition.build(k, x, places, at)
     return x
+
+
+def _part_size(k: KernelState, b: Taken, axis: Axis) -> Dim:
+    """How many elements `[::-1]`, `[1::2]` or `[D:]` has of an axis whose length has a name, by that name."""
+    if axis.size is None or b.given is None:
+        return b.size
+    first, last = b.given.start or 0, b.given.stop
+    last = axis.size if last is None else last
+    named = dims.ceildiv(last - first if b.step > 0 else axis.size, abs(b.step))
+    return named if k.known(named) == b.size else b.size
 
 
 def expanded(x: Value, items: Sequence[Any]) -> list[Any]:
@@ -247,7 +259,7 @@ def _taken(k: KernelState, item: Any, n: Dim, t: TileType) -> Taken:
     taken = range(*slice(start, stop, step).indices(n))
     if not taken:
         raise KernelFault("TS204", f"the slice takes none of the {n} elements of an axis of {shape_text(t.shape)}")
-    return Taken(taken.start, taken.step, len(taken))
+    return Taken(taken.start, taken.step, len(taken), given=item)
 
 
 def _computed(k: KernelState, v: Any) -> bool:

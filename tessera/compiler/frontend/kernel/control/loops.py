@@ -33,6 +33,9 @@ def loop(k: KernelState, node: ast.For, counting: Counting) -> Flow:
     start, stop, step = (
         k.operand(b) if isinstance(b, TileWindow) else b for b in (counting.start, counting.stop, counting.step)
     )
+    if isinstance(known := k.known(step), int) and known < 1:
+        message = f"a tile loop ascends: its step must be positive, not {known}"
+        raise KernelFault("TS105", f"{message}; of i in range(n), n - 1 - i counts down" if known else message)
     counting = Counting(start, stop, step, counting.path)
     parallel = k.grid_loop and ast.Break not in jumps(node)
     if node is k.plan.outer and counting.path == "tessera.tile.range" and parallel:
