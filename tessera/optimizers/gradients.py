@@ -32,15 +32,23 @@ def clip_grad_norm(gradient: Tree, max_norm: float) -> tuple[Tree, Any]:
 
     As PyTorch's, the factor is min(1, max_norm / (norm + 1e-6)). Given parameters that require a gradient, or a model
     of them, it is their `.grad` that is scaled down, and stored again; it returns them and the norm. Raises LaunchError
-    TS105 for a norm below 0.
+    TS105 for a norm below 0, TS362 where there is no gradient.
     """
     if found := tree.recorded(gradient):
         held = [p for p in found.values() if p.grad is not None]
+        if not held:
+            message = "no parameter has a gradient: call loss.backward() before clip_grad_norm"
+            raise LaunchError(Diagnostic("TS362", message))
         clipped, norm = clip_grad_norm([p.grad for p in held], max_norm)
         for p, grad in zip(held, clipped, strict=True):
             p.grad = grad
         return gradient, norm
     arrays = tree.parameters(gradient)
+    if not arrays:
+        message = (
+            f"{type(gradient).__name__} has no gradient to scale down: arrays of floats, in a module, a list or a dict"
+        )
+        raise LaunchError(Diagnostic("TS362", message))
     clipped, norm = scaled_down(list(arrays.values()), max_norm)
     return tree.replaced(gradient, dict(zip(arrays, clipped, strict=True))), norm
 

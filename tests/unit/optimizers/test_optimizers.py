@@ -340,6 +340,10 @@ def test_clipping_what_backward_gave():
     assert same is model and model.weight is before and float(ours) == pytest.approx(float(norm))
     for theirs, p in zip(found, model.parameters(), strict=True):
         np.testing.assert_allclose(p.grad.numpy(), theirs.grad.numpy(), rtol=1e-6)
+    model.zero_grad()
+    for nothing, said in ((model, "no parameter has a gradient"), ([], "list has no gradient to scale down")):
+        with pytest.raises(ts.LaunchError, match=f"(?s)TS362.*{said}"):
+            clip_grad_norm(nothing, 0.5)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
