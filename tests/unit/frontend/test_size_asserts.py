@@ -292,6 +292,16 @@ def test_every_assert_on_sizes_is_checked(test: str) -> None:
                 f(x)
 
 
+@pytest.mark.parametrize("test", ["D / 2 > 3", "D ** 0.5 == 3", "(lambda n: n > 8)(D)", "B > 0 and D * 0.5 > 4"])
+def test_an_assert_that_a_launch_cannot_check_needs_the_sizes(test: str) -> None:
+    f = program(f"assert_{abs(hash(test))}.py", f"assert {test}", "return x * 2")
+    with pytest.raises(CompileError, match="TS502"):
+        ts.compile(f, target="reference")
+    np.testing.assert_array_equal(f(np.ones((2, 9), np.float32)), 2)
+    with pytest.raises(CompileError, match="is false"):
+        f(np.ones((2, 4), np.float32))
+
+
 def test_an_assert_of_alternatives_names_the_sizes() -> None:
     f = program("alternatives.py", "assert D <= 64 or D % B == 0, 'blocks'", "return x")
     with pytest.raises(LaunchError, match="blocks does not hold for B=4, D=66"):
