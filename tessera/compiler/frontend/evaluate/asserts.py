@@ -32,8 +32,8 @@ def assertion(ev: Evaluator, node: ast.Assert) -> None:
 
 
 def assert_sizes(ev: Evaluator, node: ast.Assert) -> None:
-    """What an assert says of sizes that are not known yet: facts from here on, and checks at launch. What a launch cannot
-    check, as it is no arithmetic of whole numbers, must be known when the program is compiled."""
+    """What an assert says of sizes that are not known yet: facts from here on, and checks at launch. What a launch
+    cannot check, as it is no arithmetic of whole numbers, must be known when the program is compiled."""
     if _violation(ev, node.test, True) is None:
         ev.undecide(f"assert {ast.unparse(node.test)} can be checked where the sizes are known only", node.test)
     said = ev.eval(node.msg) if node.msg is not None else None

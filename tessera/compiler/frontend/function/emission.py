@@ -23,6 +23,7 @@ from tessera.compiler.frontend.names.values import (
     type_name,
 )
 from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.infer import Unsettled
 from tessera.compiler.graph.operator import FUNCTIONS, REGISTRY, InferError, Operator, tensor
 from tessera.compiler.graph.operators.indexing import subscript
 from tessera.compiler.graph.stores import stored
@@ -105,6 +106,8 @@ class Emission:
             if operator.name in ("full", "full_like") and isinstance(attrs.get("value"), Value):
                 return self._filled(*ready, **attrs)
             return self.g.emit(operator, ready, attrs)
+        except Unsettled as e:
+            return self.ev.undecide(e.diagnostic.message, node)
         except InferError as e:
             return self.reject(node, e, ready, _operand_nodes(node) if places is None else places)
         except (
