@@ -242,11 +242,24 @@ def test_settings_that_operators_must_know_are_open_in_a_text():
             normed = ts.group_norm(x, self.groups, self.weight)
             mean = ts.avg_pool2d(x, x.shape[2:])
             wrong = ts.max_pool2d(x, "2")
+            parts = ts.unbind(x, 2), x[:, :, -1::-1], x[:, :, :: self.size]
             return ts.split(x, self.groups, axis=1), ts.cumsum(x, axis=self.size), pooled, mean
     """
     shown, said = methods(body)
     assert shown["normed"] == "[B, C, H, W] f32" and "pooled" not in shown and "mean" not in shown
     assert said == [("TS213", "kernel_size must be an integer known at compile time, not '2'")]
+
+
+def test_a_kernel_whose_size_is_a_name_is_no_mistake():
+    text = """
+    import tessera as ts
+    from tessera import Tensor
+
+    @ts.function
+    def f(x: Tensor["B", "C", "H", "W"], w: Tensor["O", "C", "K", "K"]):
+        return ts.conv2d(x, w)
+    """
+    assert [list(a.diagnostics) for a in analyse_file("file.py", textwrap.dedent(text))] == [[]]
 
 
 def test_what_an_operator_must_know_needs_sizes():

@@ -106,8 +106,6 @@ class Emission:
             if operator.name in ("full", "full_like") and isinstance(attrs.get("value"), Value):
                 return self._filled(*ready, **attrs)
             return self.g.emit(operator, ready, attrs)
-        except Unsettled as e:
-            return self.ev.undecide(e.diagnostic.message, node)
         except InferError as e:
             return self.reject(node, e, ready, _operand_nodes(node) if places is None else places)
         except (
@@ -180,6 +178,8 @@ class Emission:
     def reject(self, node: ast.AST, e: InferError, operands: list[Any], places: Places) -> Unknown:
         """The operator's own words, at the operand it names, with where the sizes in play were bound."""
         ev, d = self.ev, e.diagnostic
+        if isinstance(e, Unsettled):
+            return ev.undecide(d.message, node)
         named = e.operand is not None and e.operand < len(places)
         at = places[e.operand] if named and e.operand is not None else node
         values = [v for v in leaves(operands) if isinstance(v, Value)]
