@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -344,6 +345,19 @@ def test_clipping_what_backward_gave():
     for nothing, said in ((model, "no parameter has a gradient"), ([], "list has no gradient to scale down")):
         with pytest.raises(ts.LaunchError, match=f"(?s)TS362.*{said}"):
             clip_grad_norm(nothing, 0.5)
+
+
+def test_parameters_of_f64_are_clipped_added_and_averaged_in_f64():
+    a, b = (np.random.default_rng(i).standard_normal((3, 4)) for i in range(2))
+    norm = np.linalg.norm(b)
+    same = partial(np.testing.assert_allclose, rtol=1e-14)
+    clipped, found = clip_grad_norm([b], 0.1)
+    same(clipped[0], b * 0.1 / (norm + 1e-6))
+    same(found, norm)
+    same(accumulate([a], [b], 1 / 3)[0], a + b / 3)
+    same(ts.optimizers.EMA(0.9).update([a], [b])[0], 0.9 * a + 0.1 * b)
+    opt = SGD(0.1, clip=0.5)
+    same(opt.update([a], [b], opt.init([a]))[0][0], a - 0.1 * b * 0.5 / (norm + 1e-6))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
