@@ -113,11 +113,14 @@ class EMA:
 
 
 def _by_name(held: dict[str, Any], wanted: dict[str, Any], what: str) -> list[Any]:
-    """The arrays of these names. Raises LaunchError TS362 where the names differ."""
+    """The arrays of these names. Raises LaunchError TS362 where names or shapes differ."""
     for name in (*wanted, *held):
         if name not in held or name not in wanted:
             where = f"{what} has no {name}" if name not in held else f"{what} has {name}, and what is added has not"
             raise LaunchError(Diagnostic("TS362", f"trees of different structure: {where}"))
+        if (have := tuple(held[name].shape)) != (want := tuple(wanted[name].shape)):
+            message = f"trees of different structure: {name} is {list(want)}, and in {what} {list(have)}"
+            raise LaunchError(Diagnostic("TS362", message))
     return [held[n] for n in wanted]
 
 

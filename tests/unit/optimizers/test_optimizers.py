@@ -360,6 +360,14 @@ def test_parameters_of_f64_are_clipped_added_and_averaged_in_f64():
     same(opt.update([a], [b], opt.init([a]))[0][0], a - 0.1 * b * 0.5 / (norm + 1e-6))
 
 
+def test_arrays_of_other_shapes_are_not_added():
+    """One element for all would be spread."""
+    one, all_ = {"w": np.ones((3, 1), np.float32)}, {"w": np.ones((3, 4), np.float32)}
+    for add in (accumulate, ts.optimizers.EMA(0.9).update):
+        with pytest.raises(ts.LaunchError, match=r"(?s)TS362.*w is \[3, 4\], and in the (sum|average) \[3, 1\]"):
+            add(one, all_)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_gradient_that_is_not_finite_changes_nothing(bad):
     opt = Adam(0.1, loss_scale="dynamic")
