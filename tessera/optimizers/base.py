@@ -340,7 +340,7 @@ def with_gradient(found, g, unscale):
     """What is known of the gradients up to this one: the sum of all squares, the least of their sums, whether all are
     finite, how many come before the first that is not, and how many are finite."""
     total, least, sound, ahead, finite = found
-    wide = computed_in(g.dtype)
+    wide = ts.f64 if g.dtype == ts.f64 else ts.f32
     square = ts.sum(ts.square(g.to(wide) * unscale.to(wide)))
     holds = ts.isfinite(square)
     sound = sound & holds
@@ -353,7 +353,7 @@ def with_gradient(found, g, unscale):
 def updated_parameter(common, p, g, held, rate, factor, decay, key):
     """A parameter and its arrays after a step."""
     rule, shrink, fine, t, saturate = common
-    wide = computed_in(p.dtype)
+    wide = ts.f64 if p.dtype == ts.f64 else ts.f32
     before = {k: held[k].to(wide) for k in held}
     q = before[MASTER] if MASTER in before else p.to(wide)
     g = g.to(wide) * shrink.to(wide)
