@@ -1327,7 +1327,7 @@ def greater(x: A, y: Array) -> A:
 def greater_equal(x: A, y: Array) -> A:
     """x >= y."""
 
-def group_norm(x: A, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-05) -> A:
+def group_norm(x: A, num_groups: Dim, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-05) -> A:
     """x [batch, channels, ...] normalised over groups of channels and all axes after them, times weight plus bias.
 
     Each sample has `num_groups` means and variances; weight and bias have an element for each channel (Wu, He 2018).

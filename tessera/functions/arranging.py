@@ -100,8 +100,11 @@ def fliplr(x):
 
 
 def narrow(x, axis: int, start: int, length: int):
-    """`length` elements of `x` along `axis`, from `start` on."""
+    """`length` elements of `x` along `axis`, from `start` on, which counts from the end where it is negative."""
     moved = ts.moveaxis(x, axis, 0)
+    start = start + moved.shape[0] if start < 0 else start
+    if start < 0 or length < 0 or start + length > moved.shape[0]:
+        raise ValueError(f"{length} elements from {start} on do not lie in an axis of {moved.shape[0]}")
     return ts.moveaxis(moved[start : start + length], 0, axis)
 
 

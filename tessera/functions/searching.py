@@ -42,6 +42,8 @@ def isin(x, values):
 
 def interp(x, xp, fp):
     """The line through the points (xp, fp), xp ascending, at `x`; outside of them the first and the last value."""
+    if xp.shape[0] != fp.shape[0]:
+        raise ValueError(f"each point has a place and a value, and here are {xp.shape[0]} and {fp.shape[0]} of them")
     right = ts.clip(searchsorted(xp, x, side="right"), 1, xp.shape[0] - 1)
     x, xp, fp = real(x), real(xp), real(fp)
     x0, x1 = ts.take(xp, right - 1), ts.take(xp, right)

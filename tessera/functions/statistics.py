@@ -36,7 +36,8 @@ def _of_numbers(x, found, axis, keepdims: bool):
 def quantile(x, q: float | tuple[float, ...], axis: int | None = None, keepdims: bool = False):
     """The value below which the fraction `q` of the elements lies, between the two nearest ones in proportion.
 
-    `q` is a number or a list of numbers, whose quantiles lie along a new first axis. NaN where an element is NaN.
+    `q` is a number or a list of numbers, whose quantiles lie along a new first axis. NaN where an element is NaN, or
+    there is none.
     """
     if isinstance(q, (list, tuple)):
         return ts.stack([quantile(x, one, axis, keepdims) for one in q], axis=0)
@@ -51,7 +52,7 @@ def quantile(x, q: float | tuple[float, ...], axis: int | None = None, keepdims:
     share = ts.astype(place - below, ordered.dtype)
     low, high = ts.take(ordered, below, axis=-1), ts.take(ordered, ts.minimum(below + 1, n - 1), axis=-1)
     between = ts.where(share == 0, low, low + (high - low) * share)
-    found = ts.where(ts.any(ts.isnan(line), axis=-1), math.nan, between)
+    found = ts.where(ts.any(ts.isnan(line), axis=-1) | (n == 0), math.nan, between)
     if not keepdims:
         return found
     return ts.reshape(found, (1,) * rank) if axis is None else ts.expand_dims(found, axis)

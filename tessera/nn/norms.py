@@ -60,13 +60,8 @@ class GroupNorm(Module):
         self.groups = groups
         self.eps = eps
 
-    def __call__(self, x):
-        channels = self.weight.shape[0]
-        flat = ts.reshape(x, (x.shape[0], self.groups, -1))
-        centred = flat - ts.mean(flat, axis=-1, keepdims=True)
-        scaled = centred * ts.rsqrt(ts.mean(ts.square(centred), axis=-1, keepdims=True) + self.eps)
-        placed = ts.reshape(scaled, (x.shape[0], channels, -1))
-        return ts.reshape(placed * self.weight[:, None] + self.bias[:, None], x.shape)
+    def __call__(self, x: Tensor["B", "C", "..."]) -> Tensor["B", "C", "..."]:
+        return ts.group_norm(x, self.groups, self.weight, self.bias, self.eps)
 
 
 class BatchNorm(Module):

@@ -6,6 +6,7 @@ from typing import Any
 
 import tessera as ts
 from tessera import Tensor
+from tessera.errors import Diagnostic, LaunchError
 from tessera.fitted import fitted
 from tessera.nn import init
 from tessera.nn.dense import Linear
@@ -48,6 +49,7 @@ class LSTM(Module):
         return zeros, zeros
 
     def __call__(self, x: Tensor["B", "T", "D"], state: tuple[Tensor, Tensor] | None = None):
+        _demand_sequences("LSTM", x)
         given = x @ self.input + self.bias
         h, c = self.initial(x) if state is None else state
         out = ts.zeros((x.shape[0], x.shape[1], self.state.shape[0]), x.dtype)
@@ -83,6 +85,7 @@ class GRU(Module):
         return ts.zeros((x.shape[0], self.state.shape[0]), x.dtype)
 
     def __call__(self, x: Tensor["B", "T", "D"], state: Tensor | None = None):
+        _demand_sequences("GRU", x)
         given = x @ self.input + self.bias
         h = self.initial(x) if state is None else state
         out = ts.zeros((x.shape[0], x.shape[1], self.state.shape[0]), x.dtype)
@@ -93,6 +96,13 @@ class GRU(Module):
             h = (1 - keep) * ts.tanh(n + ts.sigmoid(r + hr) * hn) + keep * h
             out = ts.put(out, t, h, axis=1)
         return out if state is None else (out, h)
+
+
+def _demand_sequences(name, x):
+    """Raises LaunchError TS213 for one sequence: the loop would take its features for its steps."""
+    if len(x.shape) != 3:
+        message = f"{name} takes sequences [batch, time, features], not {list(x.shape)}; x[None] is a batch of one"
+        raise LaunchError(Diagnostic("TS213", message))
 
 
 def _weights(

@@ -112,7 +112,7 @@ class Optimizer:
 
     def dtype(self, moment: str, dtype: ts.DType) -> ts.DType:
         """The dtype of a state array, for a parameter of this dtype."""
-        wide = ts.f64 if dtype == ts.f64 else ts.f32
+        wide = computed_in(dtype)
         return wide if self.state_dtype is None or moment in (MASTER, *self.exact) else self.state_dtype
 
     def changed(self, p, g, held, lr, t, decay):
@@ -230,6 +230,11 @@ def demand_rate(rule: str, method: str, lr: Any) -> None:
     demand_settings(rule, {"lr": lr})
 
 
+def computed_in(dtype: Any) -> Any:
+    """The dtype of the arithmetic with gradients and parameters of this dtype."""
+    return ts.f64 if dtype == ts.f64 else ts.f32
+
+
 _RANGES = {
     **dict.fromkeys(("lr", "eps", "weight_decay", "clip"), (0.0, math.inf)),
     **dict.fromkeys(("betas", "momentum"), (0.0, 1.0)),
@@ -324,7 +329,7 @@ def updated(rule, plan, parameters, gradients, held, step, good, scale, lr: ts.f
     if rule.loss_scale == "dynamic":
         scale, good = next_scale(scale, good, fine)
     tally = ts.stack([ahead, finite, (least == 0).to(ts.int32)])
-    return new, states, step + fine.to(ts.int32), good, scale, norm, tally
+    return new, states, step + fine.to(ts.int32), good, scale, norm.to(ts.f32), tally
 
 
 updated.options["constant"] = True  # nothing of it is recorded for backward()
@@ -335,7 +340,8 @@ def with_gradient(found, g, unscale):
     """What is known of the gradients up to this one: the sum of all squares, the least of their sums, whether all are
     finite, how many come before the first that is not, and how many are finite."""
     total, least, sound, ahead, finite = found
-    square = ts.sum(ts.square(g.to(ts.f32) * unscale))
+    wide = ts.f64 if g.dtype == ts.f64 else ts.f32
+    square = ts.sum(ts.square(g.to(wide) * unscale.to(wide)))
     holds = ts.isfinite(square)
     sound = sound & holds
     ahead, finite = ahead + sound.to(ts.int32), finite + holds.to(ts.int32)
@@ -350,7 +356,7 @@ def updated_parameter(common, p, g, held, rate, factor, decay, key):
     wide = ts.f64 if p.dtype == ts.f64 else ts.f32
     before = {k: held[k].to(wide) for k in held}
     q = before[MASTER] if MASTER in before else p.to(wide)
-    g = g.to(wide) * shrink
+    g = g.to(wide) * shrink.to(wide)
     for transform in rule.transforms:
         g = transform(g, q)
     q, kept = rule.changed(q, g, before, rate * factor, t, decay)

@@ -76,11 +76,22 @@ class BoundOptimizer(Module):
         if all(g is None for g in gradients.values()):
             message = "no parameter has a gradient: call loss.backward() before optimizer.step(), or step(loss)"
             raise LaunchError(Diagnostic("TS362", message))
+        if unused := [n for n in self.memory.moments if gradients[n] is None]:
+            raise LaunchError(Diagnostic("TS362", self._unused(unused)))
         held = {"model": self._arrays(), "memory": self.memory, "optimizer": self.rule}
         with ts.no_grad():
             holding(TrainingState, held)._step(gradients, lr)
         if loss is not None:
             self.zero_grad()
+
+    def _unused(self, names: list[str]) -> str:
+        """What is said of parameters that the loss did not reach: those of a list have their positions for names."""
+        shown = ", ".join(
+            f"{n if not n.isdigit() else f'number {n}'} {list(self.held.tensors[n].shape)}" for n in names[:3]
+        )
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        how = "leave them out of the optimizer's parameters, or freeze them, Group(..., frozen=True)"
+        return f"the loss does not depend on these parameters, which have no gradient: {shown}{more}; {how}"
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Removes the gradients of all parameters before the next `backward()`: they are None, as in PyTorch."""

@@ -10,7 +10,7 @@ import tessera as ts
 from tessera.errors import Diagnostic, LaunchError
 from tessera.fitted import fitted
 from tessera.nn import tree
-from tessera.optimizers.base import Optimizer
+from tessera.optimizers.base import Optimizer, computed_in
 
 Tree = TypeVar("Tree")
 
@@ -28,19 +28,27 @@ def accumulate(sum_: Tree | None, gradient: Tree, share: float = 1.0) -> Tree:
 
 @fitted
 def clip_grad_norm(gradient: Tree, max_norm: float) -> tuple[Tree, Any]:
-    """The gradient, scaled down so that its norm over all arrays is at most `max_norm`, and its norm before, in f32.
+    """The gradient, scaled down so that its norm over all arrays is at most `max_norm`, and its norm before.
 
     As PyTorch's, the factor is min(1, max_norm / (norm + 1e-6)). Given parameters that require a gradient, or a model
     of them, it is their `.grad` that is scaled down, and stored again; it returns them and the norm. Raises LaunchError
-    TS105 for a norm below 0.
+    TS105 for a norm below 0, TS362 where there is no gradient.
     """
     if found := tree.recorded(gradient):
         held = [p for p in found.values() if p.grad is not None]
+        if not held:
+            message = "no parameter has a gradient: call loss.backward() before clip_grad_norm"
+            raise LaunchError(Diagnostic("TS362", message))
         clipped, norm = clip_grad_norm([p.grad for p in held], max_norm)
         for p, grad in zip(held, clipped, strict=True):
             p.grad = grad
         return gradient, norm
     arrays = tree.parameters(gradient)
+    if not arrays:
+        message = (
+            f"{type(gradient).__name__} has no gradient to scale down: arrays of floats, in a module, a list or a dict"
+        )
+        raise LaunchError(Diagnostic("TS362", message))
     clipped, norm = scaled_down(list(arrays.values()), max_norm)
     return tree.replaced(gradient, dict(zip(arrays, clipped, strict=True))), norm
 
@@ -105,33 +113,41 @@ class EMA:
 
 
 def _by_name(held: dict[str, Any], wanted: dict[str, Any], what: str) -> list[Any]:
-    """The arrays of these names. Raises LaunchError TS362 where the names differ."""
+    """The arrays of these names. Raises LaunchError TS362 where names or shapes differ."""
     for name in (*wanted, *held):
         if name not in held or name not in wanted:
             where = f"{what} has no {name}" if name not in held else f"{what} has {name}, and what is added has not"
             raise LaunchError(Diagnostic("TS362", f"trees of different structure: {where}"))
+        if (have := tuple(held[name].shape)) != (want := tuple(wanted[name].shape)):
+            message = f"trees of different structure: {name} is {list(want)}, and in {what} {list(have)}"
+            raise LaunchError(Diagnostic("TS362", message))
     return [held[n] for n in wanted]
 
 
+def wide(x):
+    return x.to(computed_in(x.dtype))
+
+
 @ts.function
-def added(sums, arrays, share: ts.f32):
-    scaled = [(a.to(ts.f32) * share).to(a.dtype) for a in arrays]
+def added(sums, arrays, share: ts.f64):
+    scaled = [(wide(a) * share.to(computed_in(a.dtype))).to(a.dtype) for a in arrays]
     return scaled if sums is None else [s + a for s, a in zip(sums, scaled, strict=True)]
 
 
 @ts.function
-def scaled_down(arrays, most: ts.f32):
-    norm = ts.sqrt(total([ts.sum(ts.square(a.to(ts.f32))) for a in arrays]))
-    factor = ts.minimum(most / (norm + 1e-6), 1.0)
-    return [(a.to(ts.f32) * factor).to(a.dtype) for a in arrays], norm
+def scaled_down(arrays, most: ts.f64):
+    norm = ts.sqrt(total([ts.sum(ts.square(wide(a))) for a in arrays]))
+    factor = ts.minimum(most.to(norm.dtype) / (norm + 1e-6), 1.0)
+    return [(wide(a) * factor.to(computed_in(a.dtype))).to(a.dtype) for a in arrays], norm
 
 
 @ts.function
-def averaged(averages, parameters, decay: ts.f32):
-    return [
-        (a.to(ts.f32) * decay + p.to(ts.f32) * (1 - decay)).to(a.dtype)
-        for a, p in zip(averages, parameters, strict=True)
-    ]
+def averaged(averages, parameters, decay: ts.f64):
+    return [average(a, p, decay.to(computed_in(a.dtype))) for a, p in zip(averages, parameters, strict=True)]
+
+
+def average(held, p, decay):
+    return (wide(held) * decay + p.to(decay.dtype) * (1 - decay)).to(held.dtype)
 
 
 def total(squares: Sequence[Any]):

@@ -57,6 +57,17 @@ def test_a_product_over_nothing_is_zero(target: str) -> None:
     np.testing.assert_array_equal(out, np.zeros((4, 5), np.float32))
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_to_no_key_is_zero(target: str, causal: bool) -> None:
+    def attended(q, k, v):
+        return ts.attention(q, k, v, causal=causal)
+
+    q, k = np.ones((1, 2, 3, 4), np.float32), np.zeros((1, 2, 0, 4), np.float32)
+    np.testing.assert_array_equal(ts.function(attended)(q, k, k), np.zeros_like(q))
+    by_q, by_v = ts.grad(lambda q, v: ts.sum(attended(q, k, v)), argnums=(0, 1))(q, k)
+    assert not np.asarray(by_q).any() and by_v.shape == k.shape
+
+
 @pytest.mark.parametrize("name", ["max", "min", "argmax", "argmin"])
 def test_the_largest_of_nothing_is_an_error(target: str, name: str) -> None:
     with pytest.raises(ts.CompileError, match=r"TS213[\s\S]*size 0"):

@@ -95,6 +95,7 @@ CASES = [
     C("flipud", lambda x: (ts.flipud(x), ts.fliplr(x)), lambda x: (np.flipud(x), np.fliplr(x)), M),
     C("fliplr", lambda x: ts.fliplr(x), np.fliplr, M),
     T("narrow", lambda x: ts.narrow(x, 1, 1, 3), lambda x: torch.narrow(x, 1, 1, 3), M),
+    T("narrow", lambda x: ts.narrow(x, 0, -2, 2), lambda x: torch.narrow(x, 0, -2, 2), M),
     T("index_select", lambda x: ts.index_select(x, 1, ts.array([2, 0, 2])),
       lambda x: torch.index_select(x, 1, torch.tensor([2, 0, 2])), M),
     T("unflatten", lambda x: (ts.unflatten(x, 1, (2, 3)), ts.unflatten(x, -1, (-1, 2))),
@@ -356,6 +357,17 @@ def test_lists_and_numbers_outside_of_functions() -> None:
         ts.diag("a")
     with pytest.raises(ts.LaunchError, match=r"pixel_shuffle cannot compute with these arguments"):
         ts.pixel_shuffle(M, 2)
+
+
+def test_what_peers_refuse_is_refused() -> None:
+    """A slice would be shorter, and a value that is missing 0."""
+    x = np.ones((4, 3), np.float32)
+    for start, length in ((1, 9), (-9, 2), (0, -1)):
+        with pytest.raises(ts.LaunchError, match="do not lie in an axis of 4"):
+            ts.narrow(x, 0, start, length)
+    with pytest.raises(ts.LaunchError, match="each point has a place and a value, and here are 2 and 1"):
+        ts.interp(np.array([0.5]), np.array([0.0, 1.0]), np.array([1.0]))
+    assert np.isnan(ts.median(x[:0], axis=0)).all() and np.isnan(ts.quantile(x[:0], (0.1, 0.9))).all()
 
 
 def test_lgamma_and_digamma_keep_their_bounds() -> None:

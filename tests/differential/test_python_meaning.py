@@ -394,6 +394,13 @@ def views_of_dicts(x):
     return sum(d.values()) + len(d.items()) * x + sum(v for v in d.values())
 
 
+def functions_and_modules_are_themselves(x):
+    held = _Pair(ts.relu, ts)
+    same = [held.a is ts.relu, held.b is ts, math is math, len is len, held.a == ts.relu, held.b == ts]
+    others = [held.a is not ts.exp, held.a != ts.exp, held.a is not None, ts is not math, held.a in (ts.exp, ts.relu)]
+    return x * sum(2**i for i, true in enumerate([*same, *others, type(x.ndim) is int]) if true)
+
+
 PROGRAMS = [f for name, f in list(globals().items()) if getattr(f, "__module__", "") == __name__ and name[0] != "_"]
 
 

@@ -42,6 +42,10 @@ class InferError(Exception):
         self.diagnostic, self.operand, self.suggestions = diagnostic, operand, tuple(suggestions)
 
 
+class Unsettled(InferError):
+    """A size that the operator must know is still a symbol: it can be judged where the size is known."""
+
+
 _T = TypeVar("_T")
 
 LARGEST = 2**62
@@ -89,11 +93,17 @@ class Infer:
             except (TypeError, ValueError):  # an array of several elements has the protocol and refuses
                 found = None
         if found is None:
-            self.fail(code, f"{name} must be an integer known at compile time, not {shown(value)}")
+            self.demand_known(value, code, f"{name} must be an integer known at compile time, not {shown(value)}")
         if not -most <= found <= most:
             power = most.bit_length() - 1
             self.fail(code, f"{name} lies between -2**{power} and 2**{power}, unlike {shown(value)}")
         return found
+
+    def demand_known(self, value: object, code: str, message: str, operand: int | None = None) -> NoReturn:
+        """Rejects what is no number that fits, or none yet."""
+        if isinstance(value, Expr):
+            raise Unsettled(Diagnostic(code, message))
+        self.fail(code, message, operand=operand)
 
     def flag(self, value: object, name: str) -> bool:
         """A yes or no known at compile time."""
@@ -104,7 +114,7 @@ class Infer:
     def number(self, value: object, name: str, least: float = -math.inf, most: float = math.inf) -> float:
         """A real number known at compile time, between `least` and `most`."""
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            self.fail("TS213", f"{name} must be a number known at compile time, not {shown(value)}")
+            self.demand_known(value, "TS213", f"{name} must be a number known at compile time, not {shown(value)}")
         if not least <= value <= most:
             self.fail("TS213", f"{name} lies between {least} and {most}, unlike {shown(value)}")
         if dtypes.number(value, dtypes.f64) is None:

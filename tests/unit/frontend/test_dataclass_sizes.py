@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+import numpy as np
 import pytest
 
 import tessera as ts
@@ -226,6 +227,52 @@ def test_numbers_and_properties_of_a_dataclass():
     """
     shown, said = methods(body)
     assert said == [] and shown["y"] == "[B, S, D] f32" and shown["z"] == "[B, S, heads, D//(heads)] f32"
+
+
+def test_settings_that_operators_must_know_are_open_in_a_text():
+    body = """
+    @dataclass
+    class Pool:
+        weight: Tensor["C"]
+        size: int
+        groups: int
+
+        def __call__(self, x: Tensor["B", "C", "H", "W"]):
+            pooled = ts.max_pool2d(x, self.size)
+            normed = ts.group_norm(x, self.groups, self.weight)
+            mean = ts.avg_pool2d(x, x.shape[2:])
+            wrong = ts.max_pool2d(x, "2")
+            parts = ts.unbind(x, 2), x[:, :, -1::-1], x[:, :, :: self.size]
+            return ts.split(x, self.groups, axis=1), ts.cumsum(x, axis=self.size), pooled, mean
+    """
+    shown, said = methods(body)
+    assert shown["normed"] == "[B, C, H, W] f32" and "pooled" not in shown and "mean" not in shown
+    assert said == [("TS213", "kernel_size must be an integer known at compile time, not '2'")]
+
+
+def test_a_kernel_whose_size_is_a_name_is_no_mistake():
+    text = """
+    import tessera as ts
+    from tessera import Tensor
+
+    @ts.function
+    def f(x: Tensor["B", "C", "H", "W"], w: Tensor["O", "C", "K", "K"]):
+        return ts.conv2d(x, w)
+    """
+    assert [list(a.diagnostics) for a in analyse_file("file.py", textwrap.dedent(text))] == [[]]
+
+
+def test_what_an_operator_must_know_needs_sizes():
+    @ts.function
+    def mean(x: Tensor["B", "C", "H", "W", ts.f32]):
+        return ts.avg_pool2d(x, x.shape[2:]), ts.group_norm(x, x.shape[1])
+
+    x = np.arange(96, dtype=np.float32).reshape(2, 3, 4, 4)
+    with pytest.raises(ts.CompileError, match=r"(?s)TS502.*kernel_size must be an integer known .* not H"):
+        ts.compile(mean)
+    for found in (mean(x), ts.compile(mean, dims={"H": 4, "W": 4})(x)):
+        np.testing.assert_array_equal(found[0], x.mean((2, 3), keepdims=True))
+        np.testing.assert_allclose(np.asarray(found[1]).mean((2, 3)), 0, atol=1e-6)
 
 
 def test_a_name_that_the_library_does_not_have():

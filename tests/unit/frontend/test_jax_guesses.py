@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -271,3 +272,23 @@ def test_editors_know_the_methods_of_named_tuples():
     found = [(d.code, d.message) for d in analysis.diagnostics]
     assert [code for code, _ in found] == ["TS203", "TS105"], found
     assert "no field 'c'" in found[1][1]
+
+
+@pytest.mark.parametrize(
+    ("guess", "said"),
+    [
+        (lambda peers, x: peers.F.softmax(x, dim=1), "torch.softmax cannot be called with a tensor .*; use ts.softmax"),
+        (lambda peers, x: peers.torch.nn.Linear(3, 3)(x), "torch.Linear cannot be called with a tensor"),
+        (lambda peers, x: peers.jax.numpy.sum(x), "jax.sum cannot be called with a tensor .*; use ts.sum"),
+        (lambda peers, x: peers.jax.nn.relu(x), "jax.relu cannot be called with a tensor .*; use ts.relu"),
+        (lambda peers, x: peers.jax.vmap(lambda row: row)(x), "jax.vmap cannot be called with the .*; use ts.vmap"),
+        (lambda peers, x: peers.jax.grad(noisy)(x, 0), "what jax makes of noisy cannot be called with a tensor"),
+    ],
+)
+def test_functions_of_other_libraries_are_refused_where_they_are_called(guess, said):
+    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    peers = SimpleNamespace(torch=torch, F=torch.nn.functional, jax=jax)
+
+    with pytest.raises(ts.errors.CompileError, match=said) as e:
+        ts.function(lambda x: guess(peers, x))(X)
+    assert len(e.value.diagnostics) == 1 and e.value.diagnostics[0].span.file == __file__

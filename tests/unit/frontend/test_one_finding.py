@@ -103,3 +103,15 @@ def f(q: Tensor["B", "S", f32]) -> tuple[Tensor["B", f32], Tensor["S", f32]]:
     return both
 """)
     assert len(file.diagnostics) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("    import math as m\n    from os import path\n    return x * m.pi + path.sep\n", "import"),
+        ("    def parts():\n        yield x\n\n    return sum(parts())\n", "yield"),
+    ],
+)
+def test_what_a_refused_construct_gives_is_not_said_too(body: str, said: str) -> None:
+    file = analysed(f"@ts.function\ndef f(x: Tensor['S', f32]):\n{body}")
+    assert {d.message for d in file.diagnostics} == {f"{said} is not supported in a function"}

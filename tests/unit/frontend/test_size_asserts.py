@@ -292,6 +292,16 @@ def test_every_assert_on_sizes_is_checked(test: str) -> None:
                 f(x)
 
 
+@pytest.mark.parametrize("test", ["D / 2 > 3", "D ** 0.5 == 3", "(lambda n: n > 8)(D)", "B > 0 and D * 0.5 > 4"])
+def test_an_assert_that_a_launch_cannot_check_needs_the_sizes(test: str) -> None:
+    f = program(f"assert_{abs(hash(test))}.py", f"assert {test}", "return x * 2")
+    with pytest.raises(CompileError, match="TS502"):
+        ts.compile(f, target="reference")
+    np.testing.assert_array_equal(f(np.ones((2, 9), np.float32)), 2)
+    with pytest.raises(CompileError, match="is false"):
+        f(np.ones((2, 4), np.float32))
+
+
 def test_an_assert_of_alternatives_names_the_sizes() -> None:
     f = program("alternatives.py", "assert D <= 64 or D % B == 0, 'blocks'", "return x")
     with pytest.raises(LaunchError, match="blocks does not hold for B=4, D=66"):
@@ -307,3 +317,31 @@ def test_what_sizes_decide_is_open_until_they_are_known(test: str) -> None:
         ts.compile(f, target="reference")
     assert f(np.ones((2, 64), np.float32)).shape == (2, 64)
     assert f(np.ones((2, 63), np.float32)).shape == (2,)
+
+
+@ts.function
+def guarded_shapes(a: ts.Tensor["K", 2], b: ts.Tensor["L", 2]):
+    if a.shape != b.shape:
+        raise ValueError("the shapes differ")
+    return a + b
+
+
+@ts.function
+def guarded_orders(a: ts.Tensor["K", 2], b: ts.Tensor["L", 2]):
+    if a.shape[0] % 4 or not b.shape[0] < 8:
+        raise ValueError("too long")
+    elif a.shape[0] > b.shape[0]:
+        raise ValueError("the shapes differ")
+    return ts.sum(a) + ts.sum(b)
+
+
+@pytest.mark.parametrize(
+    ("f", "good", "bad"),
+    [(guarded_shapes, (3, 3), ((3, 4),)), (guarded_orders, (4, 5), ((4, 8), (3, 5), (8, 4)))],
+)
+def test_a_guard_is_checked_at_launch_as_an_assert_is(f: Any, good: Any, bad: Any) -> None:
+    compiled = ts.compile(f)
+    assert np.asarray(compiled(*(np.ones((n, 2), np.float32) for n in good))).any()
+    for sizes in bad:
+        with pytest.raises(LaunchError, match=r"(?s)TS209.*(the shapes differ|too long)"):
+            compiled(*(np.ones((n, 2), np.float32) for n in sizes))

@@ -83,6 +83,9 @@ def test_norms(target):
 def test_group_norm(target):
     x = rng.standard_normal((2, 6, 3, 2)).astype(np.float32)
     check(nn.GroupNorm(3, 6, eps=0.1), lambda p, x: F.group_norm(x, 3, p["weight"], p["bias"], 0.1), x)
+    for wrong in (x[:, :3], x.transpose(0, 2, 3, 1)):  # as many elements as 6 channels could have
+        with pytest.raises(ts.CompileError, match=r"group_norm of \d channels needs as many"):
+            nn.GroupNorm(3, 6)(wrong)
 
 
 def mlp(p, x, name=""):
@@ -298,6 +301,10 @@ def test_what_does_not_fit_is_said():
             wrong()
     with pytest.raises(ts.CompileError, match="TS20"):
         derived(nn.Linear(7, 2, key=0), X)
+    for layer in (nn.LSTM(8, 4, key=0), nn.GRU(8, 4, key=0)):
+        with pytest.raises(ts.LaunchError, match=r"takes sequences \[batch, time, features\], not \[16, 8\]") as e:
+            layer(np.ones((16, 8), np.float32))  # 16 steps, which are as many as the gates have features
+        assert e.value.diagnostics[0].span.file == __file__
 
 
 @pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": 1, "groups": 2}, {"padding": "same", "dilation": 2}])

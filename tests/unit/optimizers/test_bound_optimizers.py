@@ -125,9 +125,9 @@ def test_a_checkpoint_holds_its_state(tmp_path):
     assert model.weight.numpy().tobytes() == other.weight.numpy().tobytes() and int(again.memory.step) == 2
 
 
-def step_of_a_part():
+def step_of_a_part(parameters=lambda model: model):
     model = nn.Sequential(nn.Linear(3, 3, key=0), nn.Linear(3, 3, key=1))
-    optimizers.SGD(model, 0.1).step(ts.sum(model.layers[0](X)))
+    optimizers.SGD(parameters(model), 0.1).step(ts.sum(model.layers[0](X)))
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,10 @@ def step_of_a_part():
         (lambda: optimizers.AdamW([np.ones(3)]), r"TS105.*parameter 0 is a ndarray.*model\.requires_grad_\(\)"),
         (lambda: optimizers.AdamW(nn.Linear(2, 2, key=0)).step(), r"TS362.*call loss\.backward\(\)"),
         (lambda: optimizers.AdamW(nn.Linear(2, 2, key=0)).step(1.5), r"TS105.*not float"),
-        (step_of_a_part, r"TS362.*the gradient has no layers\.1\.weight"),
+        (step_of_a_part, r"TS362.*the loss does not depend on .*: layers\.1\.weight \[3, 3\], layers\.1\.bias"),
+        (lambda: step_of_a_part(nn.Module.parameters), r"TS362.*: number 2 \[3, 3\], number 3 \[3\]; leave them out"),
     ],
-    ids=["groups", "no parameters", "none", "numpy", "no gradient", "a number", "a part"],
+    ids=["groups", "no parameters", "none", "numpy", "no gradient", "a number", "a part", "a part of a list"],
 )
 def test_what_does_not_fit(call, said):
     with pytest.raises(ts.TesseraError, match=f"(?s){said}"):

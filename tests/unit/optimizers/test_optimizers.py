@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -340,6 +341,31 @@ def test_clipping_what_backward_gave():
     assert same is model and model.weight is before and float(ours) == pytest.approx(float(norm))
     for theirs, p in zip(found, model.parameters(), strict=True):
         np.testing.assert_allclose(p.grad.numpy(), theirs.grad.numpy(), rtol=1e-6)
+    model.zero_grad()
+    for nothing, said in ((model, "no parameter has a gradient"), ([], "list has no gradient to scale down")):
+        with pytest.raises(ts.LaunchError, match=f"(?s)TS362.*{said}"):
+            clip_grad_norm(nothing, 0.5)
+
+
+def test_parameters_of_f64_are_clipped_added_and_averaged_in_f64():
+    a, b = (np.random.default_rng(i).standard_normal((3, 4)) for i in range(2))
+    norm = np.linalg.norm(b)
+    same = partial(np.testing.assert_allclose, rtol=1e-14)
+    clipped, found = clip_grad_norm([b], 0.1)
+    same(clipped[0], b * 0.1 / (norm + 1e-6))
+    same(found, norm)
+    same(accumulate([a], [b], 1 / 3)[0], a + b / 3)
+    same(ts.optimizers.EMA(0.9).update([a], [b])[0], 0.9 * a + 0.1 * b)
+    opt = SGD(0.1, clip=0.5)
+    same(opt.update([a], [b], opt.init([a]))[0][0], a - 0.1 * b * 0.5 / (norm + 1e-6))
+
+
+def test_arrays_of_other_shapes_are_not_added():
+    """One element for all would be spread."""
+    one, all_ = {"w": np.ones((3, 1), np.float32)}, {"w": np.ones((3, 4), np.float32)}
+    for add in (accumulate, ts.optimizers.EMA(0.9).update):
+        with pytest.raises(ts.LaunchError, match=r"(?s)TS362.*w is \[3, 4\], and in the (sum|average) \[3, 1\]"):
+            add(one, all_)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

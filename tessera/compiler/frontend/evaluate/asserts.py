@@ -32,10 +32,22 @@ def assertion(ev: Evaluator, node: ast.Assert) -> None:
 
 
 def assert_sizes(ev: Evaluator, node: ast.Assert) -> None:
-    """What an assert says of sizes that are not known yet: facts from here on, and checks at launch."""
+    """What an assert says of sizes that are not known yet: facts from here on, and checks at launch. What a launch
+    cannot check, as it is no arithmetic of whole numbers, must be known when the program is compiled."""
+    if _violation(ev, node.test, True) is None:
+        ev.undecide(f"assert {ast.unparse(node.test)} can be checked where the sizes are known only", node.test)
     said = ev.eval(node.msg) if node.msg is not None else None
     why = said if isinstance(said, str) else f"assert {ast.unparse(node.test)}"
     assume(ev, node.test, True, why)
+
+
+def guard(ev: Evaluator, node: ast.If, why: str) -> bool:
+    """`if test: raise ...` about sizes that are not known yet is an assert of the opposite, with this message; False
+    where a launch could not check it."""
+    if _violation(ev, node.test, False) is None:
+        return False
+    assume(ev, node.test, False, why)
+    return True
 
 
 def compared(ev: Evaluator, test: ast.expr) -> list[Any] | None:
@@ -133,7 +145,12 @@ def _violation(ev: Evaluator, test: ast.expr, truth: bool) -> Dim | None:
 
 
 def _pair(op: ast.cmpop, a: Any, b: Any) -> Dim | None:
-    """0 where `a op b` holds, else a positive number."""
+    """0 where `a op b` holds, else a positive number; None where these are no sizes, or shapes of as many."""
+    if is_tuple(a) and is_tuple(b) and len(a) == len(b) and isinstance(op, (ast.Eq, ast.NotEq)):
+        axes = [_pair(ast.Eq(), x, y) for x, y in zip(a, b, strict=True)]
+        known = [d for d in axes if d is not None]
+        apart = sum(known[1:], known[0]) if known else 0
+        return None if len(known) < len(axes) else apart if isinstance(op, ast.Eq) else _zero_is_one(apart)
     if isinstance(op, (ast.In, ast.NotIn)):
         if not is_collection(b) or not b or not all(map(_sized, (a, *b))):
             return None

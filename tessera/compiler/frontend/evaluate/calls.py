@@ -370,6 +370,9 @@ def live_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs
     if isinstance(callee, functools.partial):
         return call(ev, node, represent(callee.func), [*callee.args, *args], {**callee.keywords, **kwargs})
     plain = is_static(args) and is_static(kwargs)
+    if not plain and _library(callee) and (given := _of_program(ev, args, kwargs)) is not None:
+        known = not (has_unknown(args) or has_unknown(kwargs))
+        return _use_ours(ev, node, callee.__name__, callee, given) if known else UNKNOWN
     if (
         isinstance(callee, types.MethodType)
         and isinstance(callee.__func__, types.FunctionType)
@@ -477,7 +480,7 @@ def is_pure(callee: Any) -> bool:
 
 def _abstract_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A live callable without Python source meets tensors or symbolic sizes."""
-    given, tensors = [*leaves(args), *leaves(kwargs)], _tensors(ev, args, kwargs)
+    tensors = _tensors(ev, args, kwargs)
     name = getattr(callee, "__name__", type(callee).__name__)
     if getattr(callee, "__module__", "") == "math" and not tensors:
         whole = name in ("floor", "ceil", "isqrt", "gcd", "lcm", "comb", "perm", "factorial")
@@ -487,11 +490,11 @@ def _abstract_call(ev: Evaluator, node: ast.AST, callee: Any, args: list[Any], k
     if issubclass(kind, type):
         return _construct(ev, node, callee, args, kwargs)
     method = inspect.getattr_static(kind, "__call__", None)
-    if isinstance(method, types.FunctionType) and not isinstance(callee, NumpyFunction):
+    written = isinstance(method, types.FunctionType) and not isinstance(callee, NumpyFunction)
+    if written and not (tensors and _library(method)):
         return live_call(ev, node, method, [callee, *args], kwargs)
     if not tensors:
-        own = next((v for v in given if isinstance(v, ABSTRACT) and not isinstance(v, (Expr, Number))), None)
-        if own is None:
+        if (own := _of_program(ev, args, kwargs)) is None:
             return ev.undecide(f"{name} needs sizes that are known", node)
         message = f"{name} is Python's own and cannot work with {type_name(own)} of a program; write a loop"
         return ev.error("TS102", message, node)
@@ -502,10 +505,26 @@ def _tensors(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> list[Any
     return [v for v in (*leaves(args), *leaves(kwargs)) if ev.layer.owns(v) and not isinstance(v, Expr)]
 
 
+def _of_program(ev: Evaluator, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The first tensor, or else the first value that Python has no object for and that is no size; None without one."""
+    given = (*leaves(args), *leaves(kwargs))
+    others = (v for v in given if isinstance(v, ABSTRACT) and not isinstance(v, (Expr, Number)))
+    return next(iter((*_tensors(ev, args, kwargs), *others)), None)
+
+
+def _library(callee: Any) -> str:
+    """The package of arrays whose Python code this function is, which knows no arrays but its own; "" for others."""
+    home = str(callee.__globals__.get("__name__", "")) if isinstance(callee, types.FunctionType) else ""
+    package = home.partition(".")[0]
+    return package if package in ("numpy", "scipy", "torch", "jax") else ""
+
+
 def _use_ours(ev: Evaluator, node: ast.AST, name: str, callee: Any, value: Any) -> Any:
     """`np.exp(x)` or `math.sqrt(x)` of a tensor: the operator of that name is meant."""
     module = (getattr(callee, "__module__", "") or type(callee).__module__ or "").partition(".")[0]
-    message = f"{f'{module}.' if module else ''}{name} cannot be called with {type_name(value)}"
+    by = _library(callee)
+    said = f"what {by} makes of {name}" if by not in ("", module) else f"{f'{module}.' if module else ''}{name}"
+    message = f"{said} cannot be called with {type_name(value)}"
     fixes: tuple[Fix, ...] = ()
     space = ev.layer.functions if ev.layer.has_function(name) else _counterpart(ev, name, callee)
     if space is not None:
@@ -522,7 +541,8 @@ def _use_ours(ev: Evaluator, node: ast.AST, name: str, callee: Any, value: Any) 
 def _counterpart(ev: Evaluator, name: str, callee: Any) -> str | None:
     """`.fft` for functions of `numpy.fft` that `tessera.fft` has, in functions."""
     space = (getattr(callee, "__module__", "") or "").removeprefix("numpy.")
-    if space == "numpy" and name in vocabulary.CREATION and not ev.layer.functions:
+    created = space == "numpy" and name in vocabulary.CREATION
+    if not ev.layer.functions and (created or isinstance(vocabulary.member("tessera", name), (Builtin, OperatorRef))):
         return ""
     return f".{space}" if not ev.layer.functions and name in vocabulary.of_space(space) else None
 

@@ -12,6 +12,7 @@ from tessera.compiler.frontend.evaluate.machine import Evaluator, evaluates, met
 from tessera.compiler.frontend.evaluate.operators import COMPARISONS, SYMBOLS
 from tessera.compiler.frontend.evaluate.returns import subscripted
 from tessera.compiler.frontend.names.frame import Closure, Frame
+from tessera.compiler.frontend.names.live import same
 from tessera.compiler.frontend.names.values import (
     MISSING,
     UNKNOWN,
@@ -123,7 +124,7 @@ def compare_pair(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: An
     if symbol in ("is", "is not"):
         if isinstance(left, Unknown) or isinstance(right, Unknown):
             return UNKNOWN
-        return (left is right) is (symbol == "is")
+        return same(left, right) is (symbol == "is")
     return _contains(ev, node, symbol == "in", left, right)
 
 

@@ -191,6 +191,7 @@ class Evaluator(AnalysisRecord):
         """The value of an expression."""
         handler = HANDLERS.get(type(node))
         if handler is None:
+            self.incomplete |= isinstance(node, (ast.Yield, ast.YieldFrom))
             return self.error("TS102", f"{_construct(node)} is not supported in a {self.definition.kind}", node)
         if type(node) in QUIET:  # these emit nothing, and their parts know their own places
             value = handler(self, node)

@@ -12,6 +12,7 @@ from typing import Any
 from tessera.compiler.frontend import budget
 from tessera.compiler.frontend.evaluate.machine import Evaluator, method
 from tessera.compiler.frontend.names.frame import Closure
+from tessera.compiler.frontend.names.live import same
 from tessera.compiler.frontend.names.values import (
     MISSING,
     UNKNOWN,
@@ -20,6 +21,7 @@ from tessera.compiler.frontend.names.values import (
     Record,
     Unknown,
     has_unknown,
+    is_named,
     is_sequence,
     is_static,
     type_name,
@@ -70,6 +72,8 @@ def operate(ev: Evaluator, node: ast.AST, symbol: str, left: Any, right: Any) ->
         return ev.layer.binary(node, symbol, left, right)
     if isinstance(left, (Expr, Number)) or isinstance(right, (Expr, Number)):
         return _sized(ev, node, symbol, left, right)
+    if symbol in ("==", "!=") and (is_named(left) or is_named(right)):
+        return same(left, right) is (symbol == "==")
     if is_sequence(left) and is_sequence(right) and symbol in ("==", "!="):
         return _same_items(ev, node, symbol, left, right)
     if (symbol in "+*" and is_sequence(left)) or (symbol == "*" and is_sequence(right)):

@@ -117,9 +117,21 @@ def if_(ev: Evaluator, node: ast.If) -> Flow:
     if ev.layer.owns(condition):
         return ev.layer.branch(node, condition)
     truth = ev.decide(node.test, condition)
+    if truth is None and _is_guard(ev, node, condition):
+        return ev.run(node.orelse)
     if truth is None:
         return undecided.either(ev, node, condition)
     return ev.run(node.body if truth else node.orelse)
+
+
+def _is_guard(ev: Evaluator, node: ast.If, condition: Any) -> bool:
+    """Whether a branch on sizes that are not known yet does nothing but raise; it is checked at launch from here on."""
+    body = node.body[0]
+    if not isinstance(body, ast.Raise) or ev.paths or isinstance(condition, Unknown):
+        return False
+    said = [calls.said_by(ev, a) for a in body.exc.args] if isinstance(body.exc, ast.Call) else []
+    why = next((s.message if isinstance(s, Diagnostic) else s for s in said if isinstance(s, (Diagnostic, str))), None)
+    return asserts.guard(ev, node, why or f"if {ast.unparse(node.test)}: raise")
 
 
 @evaluates(ast.While)

@@ -23,6 +23,7 @@ from tessera.compiler.frontend.names.values import (
     type_name,
 )
 from tessera.compiler.graph.builder import GraphBuilder
+from tessera.compiler.graph.infer import Unsettled
 from tessera.compiler.graph.operator import FUNCTIONS, REGISTRY, InferError, Operator, tensor
 from tessera.compiler.graph.operators.indexing import subscript
 from tessera.compiler.graph.stores import stored
@@ -177,6 +178,8 @@ class Emission:
     def reject(self, node: ast.AST, e: InferError, operands: list[Any], places: Places) -> Unknown:
         """The operator's own words, at the operand it names, with where the sizes in play were bound."""
         ev, d = self.ev, e.diagnostic
+        if isinstance(e, Unsettled):
+            return ev.undecide(d.message, node)
         named = e.operand is not None and e.operand < len(places)
         at = places[e.operand] if named and e.operand is not None else node
         values = [v for v in leaves(operands) if isinstance(v, Value)]

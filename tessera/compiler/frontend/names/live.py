@@ -27,6 +27,7 @@ from tessera.compiler.frontend.names.values import (
     OperatorRef,
     Record,
     Unknown,
+    is_named,
 )
 from tessera.compiler.frontend.names.vocabulary import PYTHON_BUILTINS, is_own_module, member, member_of
 from tessera.compiler.frontend.syntax.parse import FunctionNode
@@ -144,6 +145,14 @@ def represent(value: Any) -> Any:
         if name in PYTHON_BUILTINS and getattr(builtins, name, None) is value:
             return Builtin(name)
     return value
+
+
+def same(left: Any, right: Any) -> bool:
+    """`left is right`: what stands for a function or module by its name is made anew wherever it is named."""
+    if not (is_named(left) or is_named(right)):
+        return left is right
+    left, right = represent(left), represent(right)
+    return is_named(left) and is_named(right) and left == right
 
 
 def _attribute(value: Any, name: str) -> Any:

@@ -123,6 +123,11 @@ class OperatorRef:
         return f"the function {self.name}"
 
 
+def is_named(value: Any) -> bool:
+    """Whether this stands for a function or module of Python by its name."""
+    return isinstance(value, (Namespace, Builtin, OperatorRef))
+
+
 @immutable
 class Method:
     """`owner.name`, not yet called, where the owner is abstract or a Python builtin container."""

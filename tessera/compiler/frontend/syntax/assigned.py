@@ -88,6 +88,8 @@ def stored_names(statements: list[ast.stmt]) -> frozenset[str]:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
             out.add(node.name)
             continue
+        if isinstance(node, ast.alias):
+            out.add(node.asname or node.name.partition(".")[0])
         if isinstance(node, Broken):
             out |= node.binds
             stack.extend(node.was)

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from tessera.compiler.graph.builder import GraphBuilder
 from tessera.compiler.graph.cut import Cut
-from tessera.compiler.graph.infer import InferError, at_least_zero, shown
+from tessera.compiler.graph.infer import InferError, Unsettled, at_least_zero, shown
 from tessera.compiler.graph.operator import Infer, Operator, tensor
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import Shape, TensorType, shape_text
@@ -326,7 +326,8 @@ def _sliced(g: GraphBuilder, s: slice[Any, Any, Any], size: Dim) -> SlicedAxis:
             raise fail(f"slice bounds are integers known at compile time, not {bound!r}; {how}")
     step = 1 if s.step is None else s.step
     if not isinstance(step, int) or step == 0:
-        raise fail(f"a slice step is an integer other than 0, not {step}")
+        message = f"a slice step is an integer other than 0, not {step}"
+        raise Unsettled(Diagnostic("TS207", message), 0) if isinstance(step, Expr) else fail(message)
     if isinstance(size, int) and not isinstance(s.start, Expr) and not isinstance(s.stop, Expr):
         first, _, _ = s.indices(size)
         count = len(range(*s.indices(size)))
@@ -336,7 +337,8 @@ def _sliced(g: GraphBuilder, s: slice[Any, Any, Any], size: Dim) -> SlicedAxis:
         )
     if step < 0:
         if s.start is not None or s.stop is not None:
-            raise fail(f"a slice with a negative step of an axis of size {size} has no bounds: [::{step}]")
+            message = f"a slice with a negative step of an axis of size {size} has no bounds: [::{step}]"
+            raise Unsettled(Diagnostic("TS207", message), 0)
         return SlicedAxis(0, size, -step, True)
     start = 0 if s.start is None else _from_start(g, s.start, size, f"slice start {s.start}")
     stop = size if s.stop is None else _from_start(g, s.stop, size, f"slice stop {s.stop}")

@@ -305,7 +305,7 @@ class Unstack(Operator):
         a = t.axis(x, axis)
         size = x.shape[a]
         if not isinstance(size, int) or size > 4096:
-            t.fail("TS213", f"unstack needs an axis of known size, at most 4096, not {size}")
+            t.demand_known(size, "TS213", f"unstack needs an axis of known size, at most 4096, not {size}")
         t.canonical(axis=a)
         return (x.with_shape((*x.shape[:a], *x.shape[a + 1 :])),) * size
 

@@ -40,7 +40,9 @@ class Formulas:
     def forward(self) -> tuple[Value, Value]:
         """The result [B, H, S, E], and the logarithm of each row's sum [B, H, S], infinite where nothing is seen."""
         g, s = self.g, self.scores()
-        top = g.max(s, axis=-1, keepdims=True)
+        *rows, keys = tensor(s).shape
+        empty = keys == 0  # a maximum of no elements has no meaning, a row that sees nothing has
+        top = g.full((*rows, 1), -math.inf, tensor(s).dtype) if empty else g.max(s, axis=-1, keepdims=True)
         p = g.exp(g.sub(s, g.where(g.eq(top, -math.inf), 0.0, top)))
         total = g.sum(p, axis=-1, keepdims=True)
         none = g.eq(total, 0.0)

@@ -49,7 +49,7 @@ class Convolved(Operator, abstract=True):
             )
         for k in weight.shape[2:]:
             if not isinstance(k, int) or k < 1:
-                t.fail("TS213", f"{message}: the size of the kernel is known, and at least 1", operand=1)
+                t.demand_known(k, "TS213", f"{message}: the size of the kernel is known, and at least 1", operand=1)
         count = t.integer(groups, "groups")
         if count < 1:
             t.fail("TS213", f"groups is at least 1, unlike {count}")
