@@ -146,11 +146,13 @@ def _violation(ev: Evaluator, test: ast.expr, truth: bool) -> Dim | None:
 
 def _pair(op: ast.cmpop, a: Any, b: Any) -> Dim | None:
     """0 where `a op b` holds, else a positive number; None where these are no sizes, or shapes of as many."""
-    if is_tuple(a) and is_tuple(b) and len(a) == len(b) and isinstance(op, (ast.Eq, ast.NotEq)):
-        axes = [_pair(ast.Eq(), x, y) for x, y in zip(a, b, strict=True)]
-        known = [d for d in axes if d is not None]
-        apart = sum(known[1:], known[0]) if known else 0
-        return None if len(known) < len(axes) else apart if isinstance(op, ast.Eq) else _zero_is_one(apart)
+    if is_tuple(a) and is_tuple(b):
+        return _shapes(op, a, b)
+    return _sizes(op, a, b)
+
+
+def _sizes(op: ast.cmpop, a: Any, b: Any) -> Dim | None:
+    """The same of sizes, and of a size among several."""
     if isinstance(op, (ast.In, ast.NotIn)):
         if not is_collection(b) or not b or not all(map(_sized, (a, *b))):
             return None
@@ -164,6 +166,18 @@ def _pair(op: ast.cmpop, a: Any, b: Any) -> Dim | None:
     if type(op) not in _OPPOSITE:
         return None
     return dim_max((a + 1 if isinstance(op, (ast.Lt, ast.Gt)) else a) - b, 0)
+
+
+def _shapes(op: ast.cmpop, a: tuple[Any, ...], b: tuple[Any, ...]) -> Dim | None:
+    """The same of shapes of as many axes."""
+    axes = [_pair(ast.Eq(), x, y) for x, y in zip(a, b, strict=False)]
+    known = [d for d in axes if d is not None]
+    if len(a) != len(b) or len(known) < len(axes) or not isinstance(op, (ast.Eq, ast.NotEq)):
+        return None
+    apart: Dim = 0
+    for d in known:
+        apart = apart + d
+    return apart if isinstance(op, ast.Eq) else _zero_is_one(apart)
 
 
 def _distance(a: Dim, b: Dim) -> Dim:
