@@ -148,10 +148,10 @@ def _pair(op: ast.cmpop, a: Any, b: Any) -> Dim | None:
     """0 where `a op b` holds, else a positive number; None where these are no sizes, or shapes of as many."""
     if is_tuple(a) and is_tuple(b):
         return _shapes(op, a, b)
-    return _sizes(op, a, b)
+    return _numbers(op, a, b)
 
 
-def _sizes(op: ast.cmpop, a: Any, b: Any) -> Dim | None:
+def _numbers(op: ast.cmpop, a: Any, b: Any) -> Dim | None:
     """The same of sizes, and of a size among several."""
     if isinstance(op, (ast.In, ast.NotIn)):
         if not is_collection(b) or not b or not all(map(_sized, (a, *b))):
