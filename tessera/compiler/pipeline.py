@@ -407,7 +407,11 @@ def with_kernels(program: Program, change: Callable[[Op], Op], by_name: bool = F
     def changed(kernel: Op) -> Op:
         if kernel not in made:
             code = kernel if by_name else original_of(kernel)
-            made[kernel] = change(kernel) if code is kernel else renamed(changed(code), kernel)
+            if code is kernel:
+                made[kernel] = change(kernel)
+            else:
+                new = changed(code)
+                made[kernel] = kernel if new is code else renamed(new, kernel)
         return made[kernel]
 
     def renamed(code: Op, kernel: Op) -> Op:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn
 
@@ -34,11 +34,11 @@ class DType:
     exponent: int = 0
     mantissa: int = 0
     maximum: float = 0.0
+    itemsize: int = field(init=False, repr=False)
+    """bytes per element in memory (sub-byte types are stored one to a byte, as ml_dtypes does)"""
 
-    @property
-    def itemsize(self) -> int:
-        """Bytes per element in memory (sub-byte types are stored one to a byte, as ml_dtypes does)."""
-        return max(1, self.bits // 8)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "itemsize", max(1, self.bits // 8))
 
     @property
     def is_float(self) -> bool:

@@ -56,7 +56,7 @@ class CutLaunch:
 
     def grouped(self, count: int) -> CutLaunch:
         """The launch with so many units as one. The last one may be smaller."""
-        if self.units == 1:
+        if self.units == 1 or count == 1:
             return self
         far = count - 1
         touched = tuple((b, replace(s, behind=s.behind + far * s.step, step=s.step * count)) for b, s in self.touched)
@@ -75,6 +75,8 @@ class Chain:
     accesses: dict[int, list[MemberAccess]] = field(default_factory=dict[int, list[MemberAccess]])
     steps: dict[int, int] = field(default_factory=dict[int, int])
     shifts: dict[int, int] = field(default_factory=dict[int, int])
+    written: set[int] = field(default_factory=set[int])
+    """buffers that a member stores"""
     handed: set[int] = field(default_factory=set[int])
     """buffers that one member has stored and another, of several units, reads"""
 
@@ -110,6 +112,8 @@ class Chain:
         for buffer, span in launch.touched:
             if buffer in steps and buffer not in self.shifts:
                 self.shifts[buffer] = start - _place(span, launch.units, steps[buffer])
+            if span.stored:
+                self.written.add(buffer)
             before = self.accesses.setdefault(buffer, [])
             if launch.units > 1 and not span.stored and any(a.stored and a.member != member for a in before):
                 self.handed.add(buffer)
@@ -155,8 +159,7 @@ class Chain:
     def _steps(self, launch: CutLaunch) -> dict[int, int] | None:
         """The steps of all buffers, with those of another launch. None where a buffer that is written has several."""
         steps = dict(self.steps)
-        written = {b for b, s in launch.touched if s.stored}
-        written |= {b for b, known in self.accesses.items() if any(a.stored for a in known)}
+        written = self.written.union([b for b, s in launch.touched if s.stored])
         for buffer, span in launch.touched:
             step = steps.get(buffer) if launch.units == 1 else span.step
             known = self.accesses.get(buffer, ())
