@@ -843,13 +843,14 @@ class Tensor(_Tensor, metaclass=_Annotation):
     def nansum(self, axis: int | tuple[int, ...] | None = None, keepdims: _bool = False) -> Tensor:
         """The sum of the elements that are not NaN."""
     def narrow(self, axis: int, start: int, length: int) -> Tensor:
-        """`length` elements of `x` along `axis`, from `start` on."""
+        """`length` elements of `x` along `axis`, from `start` on, which counts from the end where it is negative."""
     def ptp(self, axis: int | tuple[int, ...] | None = None, keepdims: _bool = False) -> Tensor:
         """The greatest element less the least."""
     def quantile(self, q: float | tuple[float, ...], axis: int | None = None, keepdims: _bool = False) -> Tensor:
         """The value below which the fraction `q` of the elements lies, between the two nearest ones in proportion.
 
-        `q` is a number or a list of numbers, whose quantiles lie along a new first axis. NaN where an element is NaN.
+        `q` is a number or a list of numbers, whose quantiles lie along a new first axis. NaN where an element is NaN, or
+        there is none.
         """
     def rad2deg(self) -> Tensor:
         """Radians as degrees."""

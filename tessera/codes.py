@@ -70,7 +70,7 @@ CODES: dict[str, CodeEntry] = {
     "TS212": CodeEntry("Shape error", "branches or loop iterations give different shapes",
                        "compiler.frontend.evaluate, compiler.frontend.function.scanning, compiler.frontend.kernel"),
     "TS213": CodeEntry("Shape error", "an operator needs another rank or size", "compiler.frontend, compiler.graph, "
-                       "nn.losses"),
+                       "nn.losses, nn.recurrent"),
     # TS3xx: dtypes and numerics
     "TS301": CodeEntry("Dtype error", "an operator does not accept this dtype", "compiler.frontend, compiler.graph"),
     "TS302": CodeEntry("Dtype error", "dtypes have no common type without an explicit cast", "compiler, runtime"),
