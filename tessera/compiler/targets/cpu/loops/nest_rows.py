@@ -25,6 +25,8 @@ from tessera.language.dtypes import DType
 Key: TypeAlias = tuple[Value, Coords]
 FEWER = 3, 4
 """rows of up to three quarters of a vector: to weave longer ones takes as long as idle lanes do"""
+MOST = 2048
+"""vector instructions that are written out for a vector of rows: a softmax of 12 numbers has 400"""
 
 
 class RowsInLanes:
@@ -51,8 +53,8 @@ class RowsInLanes:
         if not isinstance(count, int) or count < 2 or (isinstance(many, int) and many < LONG_LINE):
             return None
         found = RowsInLanes(bodies, rows, last, count)
-        fits = FEWER[1] * count <= FEWER[0] * found.lanes and all(found._fits(body) for body in bodies)
-        return found if fits else None
+        few = FEWER[1] * count <= FEWER[0] * found.lanes and count * sum(body.price() for body in bodies) <= MOST
+        return found if few and all(found._fits(body) for body in bodies) else None
 
     def _fits(self, body: NestBody) -> bool:
         """Whether a nest reads rows as they lie in memory, and stores them so, or one number of each row."""
