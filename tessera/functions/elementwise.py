@@ -113,12 +113,12 @@ def cbrt(x):
 
 def isposinf(x):
     """Where an element is infinity."""
-    return x == math.inf
+    return real(x) == math.inf
 
 
 def isneginf(x):
     """Where an element is -infinity."""
-    return x == -math.inf
+    return real(x) == -math.inf
 
 
 def has_nan(x):

@@ -99,7 +99,7 @@ def _averaged(x, size, axes):
         window, place = ts.arange(new)[:, None], ts.arange(n)[None, :]
         first, end = window * n // new, ((window + 1) * n + new - 1) // new
         inside = ts.logical_and(place >= first, place < end)
-        weights = ts.where(inside, 1.0 / ts.astype(end - first, ts.f32), 0.0)
+        weights = ts.where(inside, 1.0 / ts.astype(end - first, _wide(x)), 0.0)
         x = ts.moveaxis(ts.matmul(ts.moveaxis(x, axis, -1), ts.astype(weights, x.dtype).T), -1, axis)
     return x
 
@@ -108,15 +108,21 @@ def affine_grid(theta, size: tuple[int, ...], align_corners: bool = False):
     """The places [batch, h, w, 2] from which `grid_sample` takes an image of `size` [batch, channels, h, w] that the
     matrices `theta` [batch, 2, 3] move: theta (x, y, 1) of each pixel's place."""
     batch, _, h, w = size
-    y, x = _centres(h, align_corners), _centres(w, align_corners)
-    places = ts.stack([ts.broadcast_to(x[None, :], (h, w)), ts.broadcast_to(y[:, None], (h, w)), ts.ones((h, w))], -1)
+    y, x = _centres(h, align_corners, _wide(theta)), _centres(w, align_corners, _wide(theta))
+    places = ts.stack(
+        [ts.broadcast_to(x[None, :], (h, w)), ts.broadcast_to(y[:, None], (h, w)), ts.ones((h, w), x.dtype)], -1
+    )
     moved = ts.matmul(ts.reshape(ts.astype(places, theta.dtype), (1, h * w, 3)), ts.swapaxes(theta, 1, 2))
     return ts.reshape(moved, (batch, h, w, 2))
 
 
-def _centres(n, align_corners):
+def _wide(x):
+    return ts.f64 if x.dtype == ts.f64 else ts.f32
+
+
+def _centres(n, align_corners, dtype):
     """The places of n pixels from -1 to 1: of their centres if those of the corner pixels lie there, else of edges."""
-    places = ts.arange(n, dtype=ts.f32)
+    places = ts.arange(n, dtype=dtype)
     return places * (2.0 / max(n - 1, 1)) - 1.0 if align_corners else (2.0 * places + 1.0) / n - 1.0
 
 

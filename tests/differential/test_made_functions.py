@@ -411,6 +411,17 @@ def test_erfc_and_erfinv_keep_their_bounds() -> None:
             assert (np.abs(np.asarray(function(narrow)) - want) <= np.spacing(np.abs(want).astype(np.float32))).all()
 
 
+def test_images_of_f64_are_computed_in_f64() -> None:
+    theta, image = torch.from_numpy(normal(2, 2, 3)), torch.from_numpy(IMAGE)
+    grid = F.affine_grid(theta, (2, 3, 7, 5), align_corners=False)
+    for ours, theirs in (
+        (ts.affine_grid(theta.numpy(), (2, 3, 7, 5)), grid),
+        (ts.adaptive_avg_pool2d(IMAGE, 3), F.adaptive_avg_pool2d(image, 3)),
+        (ts.grid_sample(IMAGE, grid.numpy()), F.grid_sample(image, grid, align_corners=False)),
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-13)
+
+
 def test_hard_draws_of_gumbel_softmax_are_ones_and_have_its_gradient() -> None:
     weights = normal(3, 5)
 
