@@ -8,7 +8,7 @@ The elements of a row are combined in the same tree here, so that no bit changes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from tessera.compiler.ir.core import Op, Value
@@ -18,13 +18,15 @@ from tessera.compiler.targets.cpu.loops.elements import Coords
 from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.memory import Coord
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
-from tessera.compiler.tile.loops.plan import LONG_LINE
-from tessera.compiler.tile.loops.stages import LoopGroup, Root
+from tessera.compiler.tile.loops.plan import LONG_LINE, Planner
+from tessera.compiler.tile.loops.stages import LoopGroup, Nest, Root
 from tessera.language.dtypes import DType
 
 Key: TypeAlias = tuple[Value, Coords]
 FEWER = 3, 4
 """rows of up to three quarters of a vector: to weave longer ones takes as long as idle lanes do"""
+LONGEST = 48
+"""three quarters of the bytes of the longest vector"""
 MOST = 2048
 """vector instructions that are written out for a vector of rows: a softmax of 12 numbers has 400"""
 
@@ -36,22 +38,25 @@ class RowsInLanes:
         self.bodies, self.rows, self.last, self.count = bodies, rows, last, count
         self.ev, self.fn = bodies[0].ev, bodies[0].fn
         self.lanes = min(body.lanes(rows) for body in bodies)
+        self.kept = {r.value for body in bodies for r in body.nest.roots if r.op is None}
+        self.kept |= {v for body in bodies for v in body.nest.also}
+        """what nests hand on: in registers here, in scratch memory for the rows that are left"""
         self.loads: list[tuple[Op, Coords]] = []
         """what reads rows, and is read for all lanes at once"""
         self.saved: dict[Key, list[Elem]] = {}
         """the elements of a row that later nests read"""
 
     @staticmethod
-    def of(group: LoopGroup, bodies: Sequence[NestBody]) -> RowsInLanes | None:
+    def of(group: LoopGroup, plan: Planner, body_of: Callable[[Nest, LoopGroup], NestBody]) -> RowsInLanes | None:
         """None where rows are not like that, or something is read or stored in another way."""
-        plan = bodies[0].plan
-        inner = {c for body in bodies for c in body.nest.classes if c not in group.outer}
-        if not group.outer or len(inner) != 1 or not any(body.reductions for body in bodies):
+        inner = {c for nest in group.nests for c in nest.classes if c not in group.outer}
+        if not group.outer or len(inner) != 1 or all(nest.reduced is None for nest in group.nests):
             return None
         rows, (last,) = group.outer[-1], inner
         count, many = plan.extents[last], plan.extents[rows]
-        if not isinstance(count, int) or count < 2 or (isinstance(many, int) and many < LONG_LINE):
+        if not isinstance(count, int) or not 2 <= count <= LONGEST or (isinstance(many, int) and many < LONG_LINE):
             return None
+        bodies = [body_of(nest, group) for nest in group.nests]
         found = RowsInLanes(bodies, rows, last, count)
         few = FEWER[1] * count <= FEWER[0] * found.lanes and count * sum(body.price() for body in bodies) <= MOST
         return found if few and all(found._fits(body) for body in bodies) else None
@@ -60,9 +65,7 @@ class RowsInLanes:
         """Whether a nest reads rows as they lie in memory, and stores them so, or one number of each row."""
         if body.gathers or any(root.op is not None and not self._is_written(root) for root in body.nest.roots):
             return False
-        mine = {v for b in self.bodies for r in b.nest.roots if r.op is None for v in (r.value, *b.nest.also)}
-        mine |= {v for b in self.bodies for v in b.nest.also}
-        if not mine <= body.group.inside or any(v not in mine for v, _ in body.kept):
+        if not self.kept <= body.group.inside or any(v not in self.kept for v, _ in body.kept):
             return False
         for op, coords in body.accesses:
             if op.name == "tile.load" and {self.rows, self.last} <= set(coords):
@@ -75,12 +78,8 @@ class RowsInLanes:
         op, across = root.op, self.last in root.classes
         assert op is not None
         if op.name == "tile.reduce":
-            v = op.result
-            return (
-                v not in self.ev.cells
-                and v in self.bodies[0].group.inside
-                and (root.reduced == self.last or not across)
-            )
+            in_register = op.result not in self.ev.cells and op.result in self.bodies[0].group.inside
+            return in_register and (root.reduced == self.last or not across)
         if op.name != "tile.store":
             return False
         return not across or self._is_woven(op, root.classes, dtype_of(op.operands[0]))
@@ -101,10 +100,8 @@ class RowsInLanes:
             limit = fn.smin(limit, body.limit(rows, extent, {last: self.count}))
         limit = fn.smax(limit, 0)
         main = fn.sub(limit, fn.mod(limit, self.lanes))
-        bound, cells, floor = dict(ev.bound), dict(ev.cells), ev.mem.floor
-        for body in self.bodies:  # in registers here, in memory for the rows that are left
-            for v in (*(r.value for r in body.nest.roots if r.op is None), *body.nest.also):
-                ev.cells.pop(v, None)
+        bound, cells, floor = dict(ev.bound), ev.cells, ev.mem.floor
+        ev.cells = {v: cell for v, cell in cells.items() if v not in self.kept}
         ev.trusting, ev.mem.floor = frozenset({rows, last}), fn.depth
         with fn.loop(0, main, self.lanes) as loop:
             ev.env[rows], ev.within[rows] = Coord(loop.index, 0, self.lanes), extent

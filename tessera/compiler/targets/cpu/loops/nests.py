@@ -46,7 +46,7 @@ class NestWriter:
         turned = Turned.of(self.body(group.nests[0], group)) if len(group.nests) == 1 else None
         outer = [c for c in group.outer if turned is None or c != turned.along]
         loops = [(c, self.extent(c, group.nests, group.inside)) for c in outer]
-        lanes = RowsInLanes.of(group, [self.body(nest, group) for nest in group.nests]) if turned is None else None
+        lanes = RowsInLanes.of(group, self.plan, self.body) if turned is None else None
         inner = loops[-1:] if lanes is not None or (len(group.nests) == 1 and turned is None) else []
         with self.opened(loops[: len(loops) - len(inner)]):
             begin: Index = 0
