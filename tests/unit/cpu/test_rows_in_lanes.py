@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.compiler.pipeline import generate
+from tessera.compiler.targets.cpu.llvm import isa
+from tessera.compiler.targets.cpu.llvm.isa import LEVELS
 from tessera.compiler.targets.cpu.loops.nest_rows import RowsInLanes
+from tessera.compiler.targets.cpu.target import CpuTarget
 from tessera.runtime.code import build
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
@@ -65,6 +69,29 @@ def test_many_rows_have_the_bits_of_each(name: str, dtype: Any, written: list[in
         for k, whole in enumerate(found if isinstance(found, tuple) else [found]):
             each = np.concatenate([a[k] if isinstance(a, tuple) else a for a in alone])
             assert np.asarray(whole).tobytes() == each.tobytes()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_each_instruction_set_has_the_same_bits(level: str, dtype: Any, written: list[int]) -> None:
+    if level == "avx512" and isa.host().name != "avx512":
+        pytest.skip("this machine has no AVX-512")
+    target = CpuTarget(level)
+
+    def run(x: Any) -> Any:
+        program = ts.compile(ts.function(FUNCTIONS["normalised"]), target="cpu", arguments=[x]).lowered.program
+        written.clear()
+        out = np.empty_like(x)
+        target.load(generate(program, target)).run([x.ctypes.data, out.ctypes.data], [], [])
+        return out
+
+    for count in (2, 3, 5):
+        x = np.random.default_rng(count).normal(size=(53, count)).astype(dtype)
+        found = run(x)
+        fits = 4 * count <= 3 * target.isa.bits // (8 * x.itemsize)
+        assert written == [count] * fits
+        for i in (0, 17, 52):  # the last one is left over
+            assert found[i].tobytes() == run(x[i : i + 1].copy()).tobytes()
 
 
 @pytest.mark.parametrize("count", [7, 10, 12])
