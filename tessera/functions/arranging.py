@@ -179,9 +179,15 @@ def diag_embed(x):
     return ts.where(ts.eye(n) > 0, x[..., None], ts.zeros_like(x)[..., None])
 
 
+_PARTS = 4096
+"""as many as `ts.split` makes"""
+
+
 def array_split(x, sections: int, axis: int = 0):
     """`x` in `sections` parts along `axis`, of which the first ones have one element more if it does not divide."""
     n = x.shape[axis]
+    if not 1 <= sections <= _PARTS:
+        raise ValueError(f"array_split makes 1 to {_PARTS} parts, not {sections}")
     sizes = [n // sections + (1 if k < n % sections else 0) for k in range(sections)]
     return ts.split(x, [sum(sizes[:k]) for k in range(1, sections)], axis=axis)
 

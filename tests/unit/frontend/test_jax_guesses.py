@@ -186,7 +186,7 @@ class Column:
         (lambda x: x[: len(x) / 2], r"not 1\.0; write // for /"),
         (lambda x: ts.sin([1, 2]), r"; ts\.array makes a tensor of a list"),
         (lambda x: np.array([x[0], x[1]]), r"numpy\.array cannot be called.*; use ts\.array"),
-        (lambda x: np.percentile(x, 5), r"; write ts\.quantile\(x, q / 100\)"),
+        (lambda x: np.percentile(x, 5), r"; use ts\.percentile"),
         (lambda x: x.avg(), r"'avg'; write x\.mean\(axis\)"),
     ],
 )
