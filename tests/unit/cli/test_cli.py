@@ -203,7 +203,7 @@ def test_mistakes_on_the_command_line_are_said_without_a_traceback(
 def test_a_mistake_in_no_line_of_a_program_has_no_place(folder: Path) -> None:
     """Where the library of the command line calls, not a program."""
     (folder / "run.py").write_text(PROGRAM.replace('raise SystemExit("the file was executed")', ""))
-    said = tessera("tune", "run.py:saxpy", cwd=folder).stderr
+    said = tessera("tune", "run.py:saxpy", "--dims", "n=8", cwd=folder).stderr
     assert "Bad call TS105 in saxpy\n  saxpy has no configurations to tune; give it one" in said, said
 
 
