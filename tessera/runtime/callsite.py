@@ -66,14 +66,25 @@ def is_program(file: str) -> bool:
     return not file.startswith((OWN, *libraries(), "<frozen"))
 
 
+def _called_here(frame: FrameType) -> bool:
+    """Whether a frame outside Tessera is that of a library which no program has called, but Tessera."""
+    outer: FrameType | None = frame
+    while outer is not None and not _is_own(outer):
+        if is_program(outer.f_code.co_filename):
+            return False
+        outer = outer.f_back
+    return True
+
+
 def call_span() -> Span:
     """The text of the call being made by the innermost frame outside Tessera, for carets; of what NumPy asks of an
-    array, the call of NumPy. NOWHERE where libraries alone call, as those of the command `tessera` do."""
+    array, the call of NumPy. NOWHERE where a library calls that Tessera has called, as that of the command `tessera`
+    does."""
     frame = inner = _caller()
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "numpy":
         frame = frame.f_back
     frame = frame or inner
-    if frame is not None and not is_program(frame.f_code.co_filename) and not call_stack(1):
+    if frame is not None and _called_here(frame):
         return NOWHERE
     return span_at(None if frame is None else (frame.f_code, frame.f_lasti))
 
