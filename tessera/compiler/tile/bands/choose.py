@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import cast
 
 from tessera.compiler.ir.core import Op
 from tessera.compiler.tile.bands.chain import Chain, CutLaunch
@@ -32,14 +33,45 @@ def run_in_bands(program: Program, band: int) -> Program:
         return program
     kernels: dict[Op, tuple[UnitSpan, ...] | None] = {}
     most, made = 0, program
-    for first, launches in _runs(program.steps, 0):
-        for chain in _chains(program, first, launches, kernels):
+    for begin, launches in _runs(program.steps, 0):
+        chains = (
+            chain
+            for first, some in _stretches(begin, launches, large, kernels)
+            for chain in _chains(program, first, some, kernels)
+        )
+        for chain in chains:
             if not large.isdisjoint(chain.handed) and _worth_it(program, chain, band) is not None:
                 most = most or peak(program)
-                changed = _with_bands(made, first, chain, band, kernels)
+                changed = _with_bands(made, begin, chain, band, kernels)
                 made = changed if peak(changed) <= most else made
-                first = chain.last + 1
+                begin = chain.last + 1
     return made
+
+
+def _stretches(
+    first: int, launches: Sequence[Launch], large: set[int], kernels: dict[Op, tuple[UnitSpan, ...] | None]
+) -> Iterator[tuple[int, Sequence[Launch]]]:
+    """Launches in a row that could be members, with the number of the first, where one touches a large buffer that an
+    earlier one stores: a step of many layers has hundreds of launches, and few of these."""
+    touched: dict[int, list[int]] = {}
+    for i, launch in enumerate(launches):
+        for arg in launch.args:
+            if isinstance(arg, BufferArg) and arg.buffer in large:
+                touched.setdefault(arg.buffer, []).append(i)
+    end = 0
+    for i, launch in enumerate(launches):
+        stored = [launch.args[n] for n in cast("Sequence[int]", launch.kernel.attrs.get("writes", ()))]
+        later = [j for a in stored if isinstance(a, BufferArg) for j in touched.get(a.buffer, ()) if j > i]
+        if i < end or not later:
+            continue
+        begin = stop = i
+        while stop < len(launches) and _unit(launches[stop], kernels) is not None:
+            stop += 1
+        if min(later) < stop:
+            while begin > end and _unit(launches[begin - 1], kernels) is not None:
+                begin -= 1
+            yield first + begin, launches[begin:stop]
+            end = stop
 
 
 def _with_bands(
