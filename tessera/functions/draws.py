@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tessera as ts
+from tessera.functions.numbers import wide
 
 
 def exponential(key: Any, shape: Any = (), dtype: Any = ts.f32):
@@ -49,7 +50,7 @@ def permutation(key: Any, x: Any, axis: int = 0):
 
 def _exponential(key, shape, dtype):
     """At least of f32: uniform numbers of 16 bits have too few digits near 1."""
-    return -ts.log1p(-ts.uniform(key, shape, dtype=ts.f64 if dtype == ts.f64 else ts.f32))
+    return -ts.log1p(-ts.uniform(key, shape, dtype=wide(dtype)))
 
 
 def _gumbel(key, shape, dtype):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import tessera as ts
-from tessera.functions.numbers import real
+from tessera.functions.numbers import real, wide
 
 
 def interpolate(
@@ -99,7 +99,7 @@ def _averaged(x, size, axes):
         window, place = ts.arange(new)[:, None], ts.arange(n)[None, :]
         first, end = window * n // new, ((window + 1) * n + new - 1) // new
         inside = ts.logical_and(place >= first, place < end)
-        weights = ts.where(inside, 1.0 / ts.astype(end - first, _wide(x)), 0.0)
+        weights = ts.where(inside, 1.0 / ts.astype(end - first, wide(x.dtype)), 0.0)
         x = ts.moveaxis(ts.matmul(ts.moveaxis(x, axis, -1), ts.astype(weights, x.dtype).T), -1, axis)
     return x
 
@@ -108,16 +108,12 @@ def affine_grid(theta, size: tuple[int, ...], align_corners: bool = False):
     """The places [batch, h, w, 2] from which `grid_sample` takes an image of `size` [batch, channels, h, w] that the
     matrices `theta` [batch, 2, 3] move: theta (x, y, 1) of each pixel's place."""
     batch, _, h, w = size
-    y, x = _centres(h, align_corners, _wide(theta)), _centres(w, align_corners, _wide(theta))
+    y, x = _centres(h, align_corners, wide(theta.dtype)), _centres(w, align_corners, wide(theta.dtype))
     places = ts.stack(
         [ts.broadcast_to(x[None, :], (h, w)), ts.broadcast_to(y[:, None], (h, w)), ts.ones((h, w), x.dtype)], -1
     )
     moved = ts.matmul(ts.reshape(ts.astype(places, theta.dtype), (1, h * w, 3)), ts.swapaxes(theta, 1, 2))
     return ts.reshape(moved, (batch, h, w, 2))
-
-
-def _wide(x):
-    return ts.f64 if x.dtype == ts.f64 else ts.f32
 
 
 def _centres(n, align_corners, dtype):
