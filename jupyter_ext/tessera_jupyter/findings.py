@@ -150,7 +150,7 @@ def _shorten(shell: InteractiveShell, interrupt: KeyboardInterrupt, tb: Tracebac
     kept: TracebackType | None = None
     for i in reversed(range(end)):
         if _is_typed(frames[i]) or (i > last >= 0 and not names[i].startswith(_IPYTHON)):
-            kept = TracebackType(kept, frames[i].tb_frame, frames[i].tb_lasti, frames[i].tb_lineno)
+            kept = TracebackType(kept, frames[i].tb_frame, frames[i].tb_lasti, _line(frames[i]))
     lines = ["KeyboardInterrupt: Tessera was interrupted. What was defined before it stays."]
     if kept is not None:
         own = shell.InteractiveTB.structured_traceback(KeyboardInterrupt, interrupt, kept, tb_offset=0)
@@ -161,8 +161,13 @@ def _shorten(shell: InteractiveShell, interrupt: KeyboardInterrupt, tb: Tracebac
 def _is_typed(frame: TracebackType) -> bool:
     """Whether a frame is of what stands in a cell, and no line that IPython has made of a magic."""
     name = frame.tb_frame.f_code.co_filename
-    line = linecache.getline(name, frame.tb_lineno)
+    line = linecache.getline(name, _line(frame))
     return (cell_number(name) is not None or name.startswith("<%tessera")) and not line.startswith("get_ipython()")
+
+
+def _line(frame: TracebackType) -> int:
+    """A frame's line, or where its function begins: an interrupt can come at an instruction that has no line."""
+    return frame.tb_lineno or frame.tb_frame.f_code.co_firstlineno
 
 
 def _calls(tb: TracebackType | None, d: Diagnostic) -> list[Note]:

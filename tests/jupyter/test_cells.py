@@ -200,3 +200,24 @@ def test_an_interrupt_inside_of_tessera_shows_the_users_calls_alone(nb, monkeypa
     assert "/tessera/" not in ran.stdout and "tessera_jupyter" not in ran.stdout
     said = re.sub(r"\x1b\[[0-9;]*m", "", ran.stdout)  # colours
     assert all(line in said for line in shown), said
+
+
+@pytest.mark.parametrize("cell", [NEW, "unplaced()"])
+def test_an_interrupt_can_come_at_an_instruction_that_has_no_line(nb, monkeypatch, cell):
+    """As at the jump back of a loop, in the library and in what a cell defines."""
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    interrupt.__code__ = interrupt.__code__.replace(co_linetable=b"")
+    with pytest.raises(KeyboardInterrupt) as raised:
+        interrupt()
+    assert raised.tb.tb_next.tb_lineno is None
+    monkeypatch.setattr(ReferenceTarget, "compile", interrupt)
+    nb.run(NEW.replace("norm", "old").removeprefix("%%tessera"))
+    nb.run("def unplaced():\n    old(np.ones((1, 5), np.float32))")
+    nb.run("unplaced.__code__ = unplaced.__code__.replace(co_linetable=b'')")
+    ran = nb.run(cell)
+    assert isinstance(ran.error, KeyboardInterrupt)
+    assert "KeyboardInterrupt: Tessera was interrupted" in ran.stdout
+    assert "Unexpected exception" not in ran.stdout
