@@ -235,7 +235,8 @@ class Sampler:
             return HostPlace("", 0, "", "tessera")
         shown = frame if frame is not None else innermost
         doing = "" if shown is innermost else "tessera" if ours else _name(innermost)
-        return HostPlace(shown.f_code.co_filename, shown.f_lineno, shown.f_code.co_name, doing)
+        line = shown.f_lineno or shown.f_code.co_firstlineno  # an instruction that jumps has none
+        return HostPlace(shown.f_code.co_filename, line, shown.f_code.co_name, doing)
 
     def _is_user(self, frame: FrameType) -> bool:
         """Neither Tessera's own, nor of the standard library or an installed package."""

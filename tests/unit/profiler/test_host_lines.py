@@ -9,7 +9,7 @@ import threading
 import time
 from array import array
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -188,6 +188,18 @@ def test_what_the_command_does_is_not_blamed_on_its_script() -> None:
     place = Sampler(0)._place(frame)
     assert place == HostPlace("", 0, "", "tessera")
     assert place_text(place) == "tessera itself"
+
+
+def test_an_instruction_that_has_no_line_counts_as_its_functions_first() -> None:
+    """As the jump back of a loop, where a sample can fall."""
+
+    def running() -> FrameType:
+        return sys._getframe()
+
+    running.__code__ = running.__code__.replace(co_linetable=b"")
+    frame = running()
+    assert frame.f_lineno is None
+    assert Sampler(0)._place(frame).line == running.__code__.co_firstlineno
 
 
 @pytest.mark.parametrize(
