@@ -11,7 +11,7 @@ from tessera import autotune
 @autotune.space(configs=[{"warps": 4}, {"warps": 8}])
 @ts.function
 def whole_tensors(x: ts.Tensor["N", ts.f32]):
-#   ^^^^^^^^^^^^^ TS404
+#   ^^^^^^^^^^^^^ TS105
 # says: a block and a scheduler, so there is no warps to set
     return x + 1.0
 

@@ -129,7 +129,7 @@ def test_one_more_configuration_is_timed_alone(clock):
 
 
 def test_only_what_a_target_reads_tells_configurations_apart(clock):
-    kernel = ts.kernel.autotune(space={"BLOCK": [32, 64], "num_warps": [2, 4, 8], "unread": [1, 2]})(doubled)
+    kernel = ts.kernel.autotune(space={"BLOCK": [32, 64], "num_warps": [2, 4, 8], "num_stages": [2, 3]})(doubled)
     kernel(numbers(64))
     assert kernel.tuning.measured == 2
     assert sum(t.status == "same" for t in kernel.tuning.trials) == 10

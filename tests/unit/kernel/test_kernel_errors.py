@@ -442,6 +442,26 @@ def test_static_extents_are_asked_for_when_it_is_compiled() -> None:
     program(needs_n, np.zeros((4, 5), np.float32))
 
 
+@ts.kernel(BLOCK_N=8, PART=4)
+def halves(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    """A branch that some configurations leave out reads a parameter of its own."""
+    ctx = ts.tile.context()
+    for i in ts.tile.range(0, n, ctx.BLOCK_N):
+        y[i : i + ctx.BLOCK_N] = x[i : i + ctx.BLOCK_N] * (ctx.PART if ctx.BLOCK_N > 8 else 2)
+
+
+def test_parameters_that_a_kernel_does_not_read_are_refused() -> None:
+    x, y = np.ones(20, np.float32), np.zeros(20, np.float32)
+    halves(x, y)
+    assert (y == 2).all()
+    halves.with_config(BLOCK_N=16, num_stages=1)(x, y)
+    assert (y == 4).all()
+    for name, advice in (("BLOCK_NN", r"did you mean BLOCK_N\?"), ("SPLIT", r"read ts\.tile\.context\(\)\.SPLIT, or")):
+        with pytest.raises(ts.CompileError, match=f"halves reads no parameter {name}: {advice}") as e:
+            halves.with_config(**{name: 3})(x, y)
+        assert e.value.code == "TS105"
+
+
 def analysed(name: str, text: str) -> FileAnalysis:
     file = FileAnalysis(name)
     file.update(text)

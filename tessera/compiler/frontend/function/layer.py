@@ -138,7 +138,7 @@ class FunctionLayer(Layer):
         block = tuple(cast("list[Any]", given)) if isinstance(given, (tuple, list)) else (given,)
         if config:
             message = f"a function's schedule has a block and a scheduler, so there is no {', '.join(config)} to set"
-            self.ev.error("TS404", f"{message}; write a kernel to choose more", self.ev.definition.span)
+            self.ev.error("TS105", f"{message}; write a kernel to choose more", self.ev.definition.span)
         if len(block) > 3 or not all(type(size) is int and size > 0 for size in block):
             message = f"a function's block is one to three sizes of at least 1, not {given!r}"
             self.ev.error("TS404", message, self.ev.definition.span)

@@ -297,6 +297,7 @@ class KernelLayer(KernelState):
     # attributes and calls
     def attribute(self, node: ast.AST, value: Any, name: str) -> Any:
         if isinstance(value, LaunchContext):
+            self.settings_read.add(name)
             return value.config[name] if name in value.config else value.sizes.get(name, DEFAULTS.get(name, MISSING))
         if isinstance(value, Expr) or name not in self.attributes(value):
             return MISSING

@@ -14,6 +14,7 @@ from tessera.compiler.frontend.kernel import results
 from tessera.compiler.frontend.kernel.checks import races, reduce_across
 from tessera.compiler.frontend.kernel.checks.ends import past_the_range
 from tessera.compiler.frontend.kernel.checks.narrow import narrow_indices
+from tessera.compiler.frontend.kernel.checks.settings import check_settings
 from tessera.compiler.frontend.kernel.coordinates import linear
 from tessera.compiler.frontend.kernel.state import KernelState
 from tessera.compiler.frontend.kernel.tiles import KernelFault, tile_type
@@ -358,6 +359,7 @@ def finish(k: KernelState, value: Any) -> Op | None:
     try:
         races.check_races(k)
         reduce_across.check(k)
+        check_settings(k)
     except KernelFault as e:
         ev.error(e.code, e.message, ev.definition.span)
         return None

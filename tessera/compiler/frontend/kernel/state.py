@@ -87,6 +87,8 @@ class KernelState(Layer):
         for name, value in self.config.items():
             if isinstance(value, Unknown) and name not in ev.dims:  # in an editor, of what the text does not tell
                 self.config[name] = dims.symbol(name)
+        self.settings_read: set[str] = set()
+        """the parameters that `ts.tile.context()` has been asked for"""
         self.rolled, self.left = rolled, rolled
         self.read_by_lanes, self.laned = laned, laned
         self.sizes: dict[str, int] = dict(ev.sizes)

@@ -19,7 +19,7 @@ from tessera.compiler.tile.program import Program
 from tessera.errors import DeviceError, Diagnostic
 from tessera.language.dims import prod
 
-VERSION = 28
+VERSION = 29
 """version of the code that this package generates; part of cache keys"""
 
 

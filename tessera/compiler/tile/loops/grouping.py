@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.tile.loops.axes import LAZY, Spaces, moves, shape_of
 from tessera.compiler.tile.loops.stages import READS, STORES, LoopGroup, Nest, Root, known_index
+from tessera.language.dims import Dim
 
 
 class LoopGrouping:
@@ -111,16 +112,24 @@ class LoopGrouping:
 
 
 def never_meet(a: Op, b: Op) -> bool:
-    """Whether two stores are to places of one view that are apart along an axis, by numbers that are known."""
-    if a.name != "tile.store" or b.name != "tile.store" or a.operands[0] is not b.operands[0]:
+    """Whether two accesses are to places of one view that are apart along an axis, by numbers that are known."""
+    if not {a.name, b.name} <= {"tile.load", "tile.store"} or a.operands[0] is not b.operands[0]:
         return False
-    for i, size in enumerate(shape_of(a.operands[1])):
-        x, y = known_index(a.operands[2 + i]), known_index(b.operands[2 + i])
+    (ours, here), (theirs, there) = _place(a), _place(b)
+    for x, size, y, other in zip(ours, here, theirs, there, strict=True):
         if x is not None and y is not None:
-            size = size if x < y else shape_of(b.operands[1])[i]
-            if isinstance(size, int) and abs(x - y) >= size:
+            between = size if x < y else other
+            if isinstance(between, int) and abs(x - y) >= between:
                 return True
     return False
+
+
+def _place(op: Op) -> tuple[list[int | None], tuple[Dim, ...]]:
+    """Where a load or a store begins along each axis, if that is known, and how far it reaches."""
+    indices, shape = (
+        (op.operands[1:], shape_of(op.result)) if op.results else (op.operands[2:], shape_of(op.operands[1]))
+    )
+    return [known_index(v) for v in indices[: len(shape)]], shape
 
 
 # What the computation of a value starts from, within one block.
@@ -134,6 +143,10 @@ class Dependences:
         self.block, self.memory, self.spaces, self.kept = block, memory, spaces, kept
         self.position = {op: i for i, op in enumerate(block.ops)}
         self._leaves: dict[Value, frozenset[Value]] = {}
+
+    def forget(self) -> None:
+        """What is kept has changed."""
+        self._leaves.clear()
 
     def leaves(self, v: Value) -> frozenset[Value]:
         """The values that the lazy computation of `v` starts from: reads, reductions and kept values of this block."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import ViewType
 from tessera.compiler.tile.loops.axes import ELEMENTWISE, LAZY, AxisId, Spaces, moves, operand_coords, shape_of
-from tessera.compiler.tile.loops.grouping import Dependences, LoopGrouping
+from tessera.compiler.tile.loops.grouping import Dependences, LoopGrouping, never_meet
 from tessera.compiler.tile.loops.stages import (
     READS,
     STORES,
@@ -67,8 +67,15 @@ class Planner:
         self.worth: dict[Value, int] = {}
         """what values that nests keep on the way cost where they are computed"""
         self.written = [(i, self.memory(v)) for op, i in self.position.items() for v in touched(op)]
+        self.replaced: dict[Value, list[Op]] = {}
+        """loads whose places are stored to before their last reader, and these stores"""
         self._find_kept()
         self.stages = self._stages()
+        while late := self._read_late():
+            self.kept.update(late)
+            self.dependences.forget()
+            self._price.clear()
+            self.stages = self._stages()
         for group in self.groups():
             self._choose_vectors(group)
         self._keep_shared_work()
@@ -152,21 +159,39 @@ class Planner:
         return any(u.block is not self.block for u, _ in v.uses) and self.price(v) >= REGION_COST
 
     def _overwritten(self, op: Op) -> bool:
-        """Whether memory that `op` reads may change before the last op that reads the elements."""
+        """Whether memory that `op` reads may change before the last op that reads the elements. Stores to the same
+        places that may be done together with all that reads them are noted in `replaced`."""
         memory, start = self.memory(op.operands[0]), self.position[op]
-        after = [i for i, m in self.written if m == memory and i > start]
+        after = [i for i, m in self.written if m == memory and i > start and not never_meet(op, self.block.ops[i])]
         if not after:
             return False
         users = {self.top(u) for u, _ in self.consumers(op.result)}
         last = max((self.position[u] for u in users), default=-1)
-        for i in after:
-            if i < last:
-                return True
-            if i == last:
-                store = self.block.ops[i]
-                if store.regions or not self._in_place(op, store):
-                    return True
+        stores = [self.block.ops[i] for i in after if i <= last]
+        if any(store.regions or not self._in_place(op, store) for store in stores):
+            return True
+        if any(i < last for i in after):
+            self.replaced[op.result] = stores
         return False
+
+    def _read_late(self) -> list[Value]:
+        """Of the loads in `replaced`, those that are read where another nest has stored to their places. Each other one
+        is done before its store, in the same step."""
+        order = {nest: i for i, nest in enumerate(n for group in self.groups() for n in group.nests)}
+        where = {root.op or root.value: nest for nest in order for root in nest.roots}
+        late: list[Value] = []
+        for v, stores in self.replaced.items():
+            readers = [where.get(u) for u in self.users(v)]
+            writers = [where[store] for store in stores]
+            if any(r is None or order[r] > order[w] for r in readers for w in writers):
+                late.append(v)
+                continue
+            for store, w in zip(stores, writers, strict=True):
+                if w in readers:
+                    w.before.setdefault(store, []).append(v)
+        for v in late:
+            del self.replaced[v]
+        return late
 
     def _in_place(self, read: Op, store: Op) -> bool:
         """Whether `store` writes each element exactly where `read` reads it, at the same time."""

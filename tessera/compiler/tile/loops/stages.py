@@ -39,13 +39,15 @@ class Root:
 
 @mutable(eq=False)
 class Nest:
-    """Loops over `classes` that compute `roots`, in order; `also`: values kept on the way; `vector` runs in lanes, and
-    `short`, a last axis of few elements, in each step."""
+    """Loops over `classes` that compute `roots`, in order; `also`: values kept on the way; `before`: loads that a step
+    does before it stores to their places, of each such store; `vector` runs in lanes, and `short`, a last axis of few
+    elements, in each step."""
 
     classes: list[int]
     roots: list[Root]
     reduced: AxisId = None
     also: list[Value] = field(default_factory=list[Value])
+    before: dict[Op, list[Value]] = field(default_factory=dict[Op, list[Value]])
     vector: AxisId = None
     short: AxisId = None
 

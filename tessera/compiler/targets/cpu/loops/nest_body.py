@@ -199,7 +199,10 @@ class NestBody:
         for root in self.nest.roots:
             if root in done or root.op in self.found:
                 continue
-            if root in woven and (stored := self._store_beside([root, *woven[root]])):
+            together = [root, *woven.get(root, ())]
+            for v in (v for r in together if r.op is not None for v in self.nest.before.get(r.op, ())):
+                ev.element(v, self.plan.spaces.of(v))
+            if root in woven and (stored := self._store_beside(together)):
                 done.update(stored)
                 continue
             source = root.op or root.value.op
