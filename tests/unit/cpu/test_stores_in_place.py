@@ -64,6 +64,41 @@ def twice(p: V, g: V, m: V, v: V) -> None:
         m[i] = a + p[i]
 
 
+def momentum(p: V, g: V, m: V, v: V) -> None:
+    """What has been stored is read again."""
+    i = ts.tile.linear_id()
+    if i < n:
+        m[i] = 0.5 * m[i] + g[i]
+        p[i] = p[i] - 0.25 * m[i]
+
+
+def under_a_mask_and_again(p: V, g: V, m: V, v: V) -> None:
+    i = ts.tile.linear_id()
+    if i < n:
+        if g[i] > 2:
+            p[i] = 2 * p[i]
+        m[i] = p[i] + 1
+        if m[i] > 3:
+            p[i] = m[i] - p[i]
+        v[i] = p[i] * m[i]
+
+
+def sums_of_what_was_stored(p: V, g: V, v: ts.Tensor["k"]) -> None:
+    """The last tile reaches past the end, where nothing is added."""
+    i = ts.tile.program_id(0)
+    ts.tile.grid(k)
+    p[i * 64 : i * 64 + 64] = g[i * 64 : i * 64 + 64] + 1
+    v[i] = ts.tile.sum(p[i * 64 : i * 64 + 64])
+
+
+def lion(p: V, g: V, m: V, v: V) -> None:
+    """Two computations that have arrays in common, and no value."""
+    i = ts.tile.linear_id()
+    if i < n:
+        p[i] = p[i] - 0.25 * ts.tile.sign(0.75 * m[i] - 0.25 * g[i])
+        m[i] = 0.5 * m[i] + 0.25 * g[i]
+
+
 def shifted(p: V, g: V, m: V, v: V) -> None:
     """What is read lies beside what is stored to, in the same program."""
     ts.tile.grid(1)
@@ -83,7 +118,8 @@ def summed(p: V, g: V, m: V, v: V) -> None:
     m[0:64] = p[0:64] + a
 
 
-FLAT = [adam, swap, turn, under_a_mask, twice, shifted, summed]
+FLAT = [adam, swap, turn, under_a_mask, twice, momentum, under_a_mask_and_again, lion, shifted, summed]
+APART = [adam, swap, turn, under_a_mask, momentum, lion]
 
 
 def rows(x: M, y: M) -> None:
@@ -135,6 +171,72 @@ def beside_each_other(x: M, y: M) -> None:
     y[0:24, 0] = a
 
 
+def residual(x: M, y: M) -> None:
+    """A sum is kept, not the part of it that is overwritten."""
+    i = ts.tile.program_id(0)
+    ts.tile.grid(r)
+    h = x[i, :] + y[i, :]
+    y[i, :] = h
+    x[i, :] = h * ts.tile.sum(h * h)
+
+
+def turned_and_again(x: M, y: M) -> None:
+    ts.tile.grid(1)
+    x[0:24, 0:24] = y[0:24, 0:24].T + 1
+    a = x[0:24, 0:24]
+    y[0:24, 0:24] = a * 2
+    x[0:24, 0:24] = a.T + y[0:24, 0:24]
+
+
+def read_as_columns(x: M, y: M) -> None:
+    """What is stored is read turned, in the same program."""
+    ts.tile.grid(1)
+    x[0:24, 0:24] = y[0:24, 0:24] + 1
+    y[0:24, 0:24] = x[0:24, 0:24].T * 2 + x[0:24, 0:24]
+
+
+def turned_beside(x: M, y: M) -> None:
+    """The loops of both stores could be one, but for what the first reads."""
+    ts.tile.grid(1)
+    a = x[0:24, 16:40]
+    x[0:24, 16:40] = y[0:24, 0:24].T + a
+    y[0:24, 0:24] = a * 2
+
+
+def moved_beside(x: M, y: M) -> None:
+    ts.tile.grid(1)
+    a = x[0:24, 8:40]
+    x[0:24, 8:40] = y[0:24, 1:33] + y[0:24, 0:32] + a
+    y[0:24, 2:34] = a * 2
+
+
+def moved_down(x: M, y: M) -> None:
+    ts.tile.grid(1)
+    x[1:24, 0:40] = x[0:23, 0:40] * 2
+
+
+def rows_moved_down(x: M, y: M) -> None:
+    ts.tile.grid(1)
+    a = x[0:23, 0:40]
+    x[1:24, 0:40] = a * (1 + ts.tile.row_sum(a)[:, None])
+
+
+def stored_over(x: M, y: M) -> None:
+    """The second store is of rows that the first one has stored too."""
+    ts.tile.grid(1)
+    a = y[0:23, 0:40]
+    x[0:23, 0:40] = a * 2
+    x[1:24, 0:40] = a + 1
+
+
+def columns_that_are_read_between(x: M, y: M) -> None:
+    ts.tile.grid(1)
+    a, b = y[0:24, 0], y[0:24, 1]
+    x[0:24, 0] = a + b
+    y[0:24, 2] = x[0:24, 1] + a
+    x[0:24, 1] = x[0:24, 0] * 2 + b
+
+
 def in_a_loop(x: M, y: M) -> None:
     i = ts.tile.program_id(0)
     ts.tile.grid(r)
@@ -144,7 +246,10 @@ def in_a_loop(x: M, y: M) -> None:
         y[i, j] = a - b
 
 
-SQUARE = [rows, columns, turned, halves, short, beside_each_other, in_a_loop]
+SQUARE = [
+    rows, columns, turned, halves, short, beside_each_other, residual, turned_and_again, read_as_columns, turned_beside,
+    moved_beside, moved_down, rows_moved_down, stored_over, columns_that_are_read_between, in_a_loop,
+]  # fmt: skip
 
 
 def same_as_reference(kernel: Any, *arrays: Any) -> None:
@@ -171,8 +276,20 @@ def test_matrices(kernel: Any, dtype: Any) -> None:
     same_as_reference(kernel, x, y)
 
 
-@pytest.mark.parametrize("kernel", [adam, turn, under_a_mask, halves], ids=lambda k: k.__name__)
+@pytest.mark.parametrize("kernel", [*APART, halves], ids=lambda k: k.__name__)
 def test_nothing_is_kept_in_scratch_memory(kernel: Any) -> None:
     arrays = [np.ones(1000, np.float32)] * 4 if kernel in FLAT else [np.ones((24, 40), np.float32)] * 2
     found = ts.compile(ts.kernel(kernel), target="cpu", arguments=arrays)
     assert all(r["stack_bytes"] == 0 for r in found.resources.values())
+
+
+def test_a_row_is_kept_once() -> None:
+    found = ts.compile(ts.kernel(residual), target="cpu", arguments=[np.ones((24, 40), np.float32)] * 2)
+    assert [r["stack_bytes"] for r in found.resources.values()] == [40 * 4]
+
+
+def test_sums_of_what_was_stored() -> None:
+    p, v, g = np.ones(100, np.float32), np.zeros(2, np.float32), np.arange(100, dtype=np.float32)
+    compiled(sums_of_what_was_stored, p, g, v, target="cpu", debug=False)()
+    np.testing.assert_array_equal(p, g + 1)
+    np.testing.assert_array_equal(v, [(g[:64] + 1).sum(), (g[64:] + 1).sum()])

@@ -47,10 +47,28 @@ def moves(op: Op) -> bool:
     return op.name == "tile.reshape" and bool(shape_of(op.operands[0])) and reshaped_axes(op) is None
 
 
+def known_index(v: Value) -> int | None:
+    """An index that is a number."""
+    d = v.op.attrs["dim"] if v.op is not None and v.op.name == "tile.dim" else None
+    return d if isinstance(d, int) else None
+
+
+def known_or_self(v: Value) -> object:
+    """An index by its size, where it is one: two spellings of 0 are one place."""
+    return v.op.attrs["dim"] if v.op is not None and v.op.name == "tile.dim" else v
+
+
+def place(op: Op) -> tuple[Value, object]:
+    """The tile of a load or a store, and where it lies: equal for accesses of the very same elements."""
+    v, first = (op.result, 1) if op.results else (op.operands[1], 2)
+    indices = op.operands[first : first + len(shape_of(v))]
+    return v, (op.operands[0], *map(known_or_self, indices), *shape_of(v))
+
+
 class Spaces:
     """The classes of a block's axes (union-find over (value, axis))."""
 
-    def __init__(self, ops: Iterable[Op]) -> None:
+    def __init__(self, ops: Sequence[Op]) -> None:
         self._ids: dict[tuple[Value, int], int] = {}
         self._parent: list[int] = []
         self.broken: set[int] = set()
@@ -60,9 +78,28 @@ class Spaces:
                 if shape_of(v):
                     values[v] = None
             self._join(op)
-        for v in values:
-            seen = [c for c in self.of(v, raw=True) if c is not None]
-            self.broken |= {c for c in seen if seen.count(c) > 1}
+        self.broken = self._broken(values)
+        self._join_places(ops, values)
+
+    def _broken(self, values: Iterable[Value]) -> set[int]:
+        classes = ([c for c in self.of(v, raw=True) if c is not None] for v in values)
+        return {c for seen in classes for c in seen if seen.count(c) > 1}
+
+    def _join_places(self, ops: Sequence[Op], values: Iterable[Value]) -> None:
+        """What is loaded from, or stored to, the same elements of memory that change has the same coordinates, unless
+        that breaks a class: as where a matrix is stored transposed to where it was."""
+        stored = {op.operands[0] for op in ops if op.name == "tile.store"}
+        found: dict[object, Value] = {}
+        for op in ops:
+            if op.name not in ("tile.load", "tile.store") or op.operands[0] not in stored:
+                continue
+            v, key = place(op)
+            first = found.setdefault(key, v)
+            before = list(self._parent)
+            for i in range(len(shape_of(v))):
+                self._same((first, i), (v, i))
+            if self._parent != before and self._broken(values) != self.broken:
+                self._parent[: len(before)] = before
 
     def _node(self, v: Value, axis: int) -> int:
         key = (v, axis)

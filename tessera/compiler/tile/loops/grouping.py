@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tessera.compiler.ir.core import Block, Op, Value
-from tessera.compiler.tile.loops.axes import LAZY, Spaces, moves, shape_of
-from tessera.compiler.tile.loops.stages import READS, STORES, LoopGroup, Nest, Root, known_index
+from tessera.compiler.tile.loops.axes import LAZY, Spaces, known_index, moves, place, shape_of
+from tessera.compiler.tile.loops.stages import READS, STORES, LoopGroup, Nest, Root
 from tessera.language.dims import Dim
 
 
@@ -20,10 +20,8 @@ class LoopGrouping:
         self.roots: list[Root] = []
         self.done: set[Value] = set()
         """what roots compute, but for stores"""
-        self.stored: dict[object, int] = {}
-        """memory that roots store to: where in the block the first does"""
-        self.last_reader: dict[object, int] = {}
-        """memory that roots read: the last nest that does"""
+        self.touched: dict[object, list[tuple[Op, int]]] = {}
+        """the loads and stores of some memory by the roots, and the nests of these"""
         self.outer: set[int] = root.parallel
         self._add(root)
 
@@ -57,15 +55,27 @@ class LoopGrouping:
                 return True
             if moves(op) and op.operands[0] in done:
                 return True
-            if op.name in READS and leaf not in done:
-                first = self.stored.get(p.memory(op.operands[0]))
-                if first is not None and first < p.position[op]:
-                    return True
-        return False
+            stored = self._stored_before(op) if op.name in READS and leaf not in done else []
+            if not all(apart_or_same(op, store, p.spaces) for store, _ in stored):
+                return True
+        store = root.op
+        if store is None or store.name not in STORES:
+            return False
+        return not all(
+            apart_or_same(op, store, p.spaces) for op, _ in self.touched.get(p.memory(store.operands[0]), ())
+        )
+
+    def _stored_before(self, read: Op) -> list[tuple[Op, int]]:
+        """The stores of this group to memory that `read` reads afterwards, and their nests."""
+        p = self.dependences
+        found = self.touched.get(p.memory(read.operands[0]), ())
+        return [(op, nest) for op, nest in found if op.name in STORES and p.position[op] < p.position[read]]
 
     def _add(self, root: Root) -> None:
         p = self.dependences
         leaves = p.root_leaves(root)
+        accesses = [x.op for x in leaves if x.op is not None and (x is root.value or x not in p.kept)]
+        accesses = [op for op in accesses if op.name in READS]
         earliest = 0
         for leaf in leaves:
             if leaf in self.nest_of:
@@ -73,24 +83,16 @@ class LoopGrouping:
                 reduced = leaf.op is not None and leaf.op.name == "tile.reduce"
                 same = set(self.group.nests[made].classes) == set(root.loops)
                 earliest = max(earliest, made if same and not reduced else made + 1)
+            elif leaf.op is not None and leaf.op.name in READS:
+                earliest = max([earliest, *(nest for _, nest in self._stored_before(leaf.op))])
         if root.op is not None and root.op.name in STORES:
-            memory = p.memory(root.op.operands[0])
-            earliest = max(earliest, self.last_reader.get(memory, 0))
-            if memory in self.stored:
-                for other in self.roots:
-                    op = other.op
-                    if op is None or op.name not in STORES or p.memory(op.operands[0]) != memory:
-                        continue
-                    if not never_meet(op, root.op):
-                        earliest = max(earliest, self.nest_of[other] + 1)
-            self.stored[memory] = min(self.stored.get(memory, p.position[root.op]), p.position[root.op])
+            accesses.append(root.op)
+            earliest = max([earliest, *(nest for _, nest in self.touched.get(p.memory(root.op.operands[0]), ()))])
         else:
             self.done.add(root.op.result if root.op is not None and root.op.results else root.value)
         at = self._place(root, earliest)
-        # what is kept because its memory changes, at other places than it is read, is read in full before that
-        whole = root.op is None and root.value.op is not None and root.value.op.name in READS
-        for memory in {p.memory(x.op.operands[0]) for x in leaves if x.op is not None and x.op.name in READS}:
-            self.last_reader[memory] = max(self.last_reader.get(memory, 0), at + whole)
+        for op in accesses:
+            self.touched.setdefault(p.memory(op.operands[0]), []).append((op, at))
         self.roots.append(root)
         self.nest_of[root] = at
         if root.op is None or root.op.results:
@@ -115,7 +117,7 @@ def never_meet(a: Op, b: Op) -> bool:
     """Whether two accesses are to places of one view that are apart along an axis, by numbers that are known."""
     if not {a.name, b.name} <= {"tile.load", "tile.store"} or a.operands[0] is not b.operands[0]:
         return False
-    (ours, here), (theirs, there) = _place(a), _place(b)
+    (ours, here), (theirs, there) = _extent(a), _extent(b)
     for x, size, y, other in zip(ours, here, theirs, there, strict=True):
         if x is not None and y is not None:
             between = size if x < y else other
@@ -124,7 +126,21 @@ def never_meet(a: Op, b: Op) -> bool:
     return False
 
 
-def _place(op: Op) -> tuple[list[int | None], tuple[Dim, ...]]:
+def same_places(a: Op, b: Op, spaces: Spaces) -> bool:
+    """Whether two accesses are of the very same elements, each at the same coordinates."""
+    shared = {a.name, b.name} <= {"tile.load_shared", "tile.store_shared"} and a.operands[0] is b.operands[0]
+    if not shared and (not {a.name, b.name} <= {"tile.load", "tile.store"} or place(a)[1] != place(b)[1]):
+        return False
+    ours, theirs = (spaces.of(op.result if op.results else op.operands[1]) for op in (a, b))
+    return ours == theirs and all(c is None or c >= 0 for c in ours)
+
+
+def apart_or_same(a: Op, b: Op, spaces: Spaces) -> bool:
+    """Whether the order of two accesses is kept where their loops are one, as elements meet in one step at most."""
+    return never_meet(a, b) or same_places(a, b, spaces)
+
+
+def _extent(op: Op) -> tuple[list[int | None], tuple[Dim, ...]]:
     """Where a load or a store begins along each axis, if that is known, and how far it reaches."""
     indices, shape = (
         (op.operands[1:], shape_of(op.result)) if op.results else (op.operands[2:], shape_of(op.operands[1]))

@@ -13,9 +13,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from tessera.compiler.ir.core import Block, Op, Value
-from tessera.compiler.ir.types import ViewType
-from tessera.compiler.tile.loops.axes import ELEMENTWISE, LAZY, AxisId, Spaces, moves, operand_coords, shape_of
-from tessera.compiler.tile.loops.grouping import Dependences, LoopGrouping, never_meet
+from tessera.compiler.ir.types import TileType, ViewType
+from tessera.compiler.tile.loops.axes import (
+    ELEMENTWISE,
+    LAZY,
+    AxisId,
+    Spaces,
+    known_index,
+    moves,
+    operand_coords,
+    shape_of,
+)
+from tessera.compiler.tile.loops.grouping import Dependences, LoopGrouping, never_meet, same_places
 from tessera.compiler.tile.loops.stages import (
     READS,
     STORES,
@@ -23,7 +32,6 @@ from tessera.compiler.tile.loops.stages import (
     Nest,
     Root,
     Stage,
-    known_index,
     step_of,
     touched,
     unit_axes,
@@ -72,7 +80,7 @@ class Planner:
         self._find_kept()
         self.stages = self._stages()
         while late := self._read_late():
-            self.kept.update(late)
+            self.kept.update(self._made_of(v.op) for v in late if v.op is not None)
             self.dependences.forget()
             self._price.clear()
             self.stages = self._stages()
@@ -149,10 +157,26 @@ class Planner:
             if moves(op) and self._here(op.operands[0]):
                 self.kept.add(op.operands[0])
         for op in self.block.ops:
-            if (op.name in READS and self._overwritten(op)) or (
+            if op.name in READS and self._overwritten(op):
+                self.kept.add(self._made_of(op))
+            elif (
                 op.name in LAZY and shape_of(op.result) and op.result not in self.kept and self._for_regions(op.result)
             ):
                 self.kept.add(op.result)
+
+    def _made_of(self, read: Op) -> Value:
+        """What is kept of a load whose memory changes: if one value alone is made of it before that, element by element
+        and of no more bytes, that value."""
+        memory, v = self.memory(read.operands[0]), read.result
+        change = min(i for i, m in self.written if m == memory and i > self.position[read])
+        while len(v.uses) == 1:
+            user = v.uses[0][0]
+            if user.block is not self.block or user.name not in ELEMENTWISE or self.position[user] > change:
+                break
+            if shape_of(user.result) != shape_of(v) or _bits(user.result) > _bits(v):
+                break
+            v = user.result
+        return v
 
     def _for_regions(self, v: Value) -> bool:
         """Expensive, and used inside a loop or branch, where it would be computed again and again."""
@@ -168,7 +192,7 @@ class Planner:
         users = {self.top(u) for u, _ in self.consumers(op.result)}
         last = max((self.position[u] for u in users), default=-1)
         stores = [self.block.ops[i] for i in after if i <= last]
-        if any(store.regions or not self._in_place(op, store) for store in stores):
+        if any(not same_places(op, store, self.spaces) for store in stores):
             return True
         if any(i < last for i in after):
             self.replaced[op.result] = stores
@@ -178,7 +202,7 @@ class Planner:
         """Of the loads in `replaced`, those that are read where another nest has stored to their places. Each other one
         is done before its store, in the same step."""
         order = {nest: i for i, nest in enumerate(n for group in self.groups() for n in group.nests)}
-        where = {root.op or root.value: nest for nest in order for root in nest.roots}
+        where: dict[object, Nest] = {root.op or root.value: nest for nest in order for root in nest.roots}
         late: list[Value] = []
         for v, stores in self.replaced.items():
             readers = [where.get(u) for u in self.users(v)]
@@ -192,18 +216,6 @@ class Planner:
         for v in late:
             del self.replaced[v]
         return late
-
-    def _in_place(self, read: Op, store: Op) -> bool:
-        """Whether `store` writes each element exactly where `read` reads it, at the same time."""
-        if read.name == "tile.load_shared" and store.name == "tile.store_shared":
-            same = True
-        else:
-            rank = len(shape_of(read.result))
-            at, to = read.operands[1 : 1 + rank], store.operands[2 : 2 + rank]
-            same = read.name == "tile.load" and store.name == "tile.store" and read.operands[0] is store.operands[0]
-            same = same and [_offset(v) for v in at] == [_offset(v) for v in to]
-        mine, theirs = self.spaces.of(read.result), self.spaces.of(store.operands[1])
-        return same and mine == theirs and all(c is None or c >= 0 for c in mine)
 
     # -- roots, nests, groups ----------------------------------------------------------------------------------------
     def root_of(self, op: Op) -> Root | None:
@@ -429,9 +441,9 @@ def _one_for_all(op: Op) -> bool:
     return op.name == "tile.broadcast" and (shape_of(op.operands[0]) or (1,))[-1] == 1 != shape_of(op.result)[-1]
 
 
-def _offset(v: Value) -> object:
-    """An index value, or what it is when it is a plain number: two spellings of 0 are one place."""
-    return v.op.attrs["dim"] if v.op is not None and v.op.name == "tile.dim" else v
+def _bits(v: Value) -> int:
+    assert isinstance(v.type, TileType)
+    return v.type.dtype.bits
 
 
 def cost(name: str) -> int:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from tessera.compiler.ir.core import Block, Op, Value
 from tessera.compiler.ir.types import ViewType
-from tessera.compiler.tile.loops.axes import LAZY, AxisId, shape_of
+from tessera.compiler.tile.loops.axes import LAZY, AxisId, known_index, known_or_self, shape_of
 from tessera.immutable import mutable
 from tessera.language.dims import Dim, prod
 
@@ -91,12 +91,6 @@ def step_of(view: Value, axis: int) -> Dim | None:
     return prod(t.shape[axis + 1 :]) if t.strides is None else t.strides[axis]
 
 
-def known_index(v: Value) -> int | None:
-    """An index that is a number."""
-    d = v.op.attrs["dim"] if v.op is not None and v.op.name == "tile.dim" else None
-    return d if isinstance(d, int) else None
-
-
 def beside_each_other(roots: list[Root]) -> list[list[Root]]:
     """Stores in a row that fill neighbouring places of one view: they differ in one index, which counts from 0."""
     found: list[list[Root]] = []
@@ -143,12 +137,6 @@ def loads_beside(accesses: Iterable[tuple[Op, tuple[AxisId, ...]]]) -> list[list
                 groups.append([])
             groups[-1].append(places[number])
     return [group for group in groups if len(group) > 1]
-
-
-def known_or_self(v: Value) -> object:
-    """An index by its number, where it is one."""
-    number = known_index(v)
-    return v if number is None else number
 
 
 def memory_of(v: Value) -> Value:

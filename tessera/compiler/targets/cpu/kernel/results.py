@@ -19,9 +19,9 @@ from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import I1, I32, Index, Val
 from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.tile.dialect import matrix_sizes
-from tessera.compiler.tile.loops.axes import shape_of
+from tessera.compiler.tile.loops.axes import known_or_self, shape_of
 from tessera.compiler.tile.loops.plan import Planner
-from tessera.compiler.tile.loops.stages import LoopGroup, known_or_self, memory_of
+from tessera.compiler.tile.loops.stages import LoopGroup, memory_of
 from tessera.immutable import immutable
 from tessera.language import dtypes
 from tessera.language.dtypes import DType

@@ -10,8 +10,8 @@ from tessera.compiler.ir.core import Value
 from tessera.compiler.targets.cpu.kernel.operands import MatrixOperand
 from tessera.compiler.targets.cpu.llvm.isa import VectorISA
 from tessera.compiler.targets.cpu.llvm.values import Index
+from tessera.compiler.tile.loops.axes import known_index
 from tessera.compiler.tile.loops.sizes import SPREAD
-from tessera.compiler.tile.loops.stages import known_index
 from tessera.language.dtypes import DType
 from tessera.language.order import SPAN
 

@@ -17,8 +17,8 @@ from tessera.compiler.targets.cpu.loops.elements import Coords
 from tessera.compiler.targets.cpu.loops.index import dtype_of
 from tessera.compiler.targets.cpu.loops.nest_body import NestBody
 from tessera.compiler.targets.cpu.loops.prefetch import LINE, GatheredPrefetch, GatheredRow, Prefetch
-from tessera.compiler.tile.loops.axes import shape_of
-from tessera.compiler.tile.loops.stages import Nest, known_index, memory_of, unit_axes
+from tessera.compiler.tile.loops.axes import known_index, shape_of
+from tessera.compiler.tile.loops.stages import Nest, memory_of, unit_axes
 from tessera.language.dims import Dim, prod
 
 AHEAD = 1 << 12

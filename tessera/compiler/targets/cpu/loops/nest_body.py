@@ -17,6 +17,7 @@ from tessera.compiler.tile.loops.axes import LAZY, AxisId, moves, operand_coords
 from tessera.compiler.tile.loops.plan import Planner
 from tessera.compiler.tile.loops.stages import (
     READS,
+    STORES,
     LoopGroup,
     Nest,
     Root,
@@ -63,7 +64,7 @@ class NestBody:
         self.seen: dict[tuple[Value, Coords], None] = {}
         """the values that the nest computes or reads, with coordinates"""
         self.accesses = self._accesses()
-        self.neighbours = beside_each_other(nest.roots)
+        self.neighbours = [roots for roots in beside_each_other(nest.roots) if self._may_join(roots)]
         self.read_beside = loads_beside(self.accesses)
         self.in_order = self._in_order()
         self.streaming = False
@@ -125,6 +126,25 @@ class NestBody:
         found = [(places[v.op], (v, coords)) for v, coords in self.seen if v.op is not None and v.op in places]
         found.sort(key=lambda placed: placed[0])
         return [x for _, x in found] if len(found) >= few else []
+
+    def _may_join(self, stores: list[Root]) -> bool:
+        """Whether all of these stores may be done where the first one is: nothing between reads what they change."""
+        first, roots = stores[0].op, self.nest.roots
+        assert first is not None
+        memory = self.plan.memory(first.operands[0])
+        for root in roots[roots.index(stores[0]) + 1 : roots.index(stores[-1]) + 1]:
+            for v in self.plan.dependences.root_leaves(root):
+                if v.op is None or v.op.name not in READS or self.plan.memory(v.op.operands[0]) != memory:
+                    continue
+                if root not in stores or self.plan.position[v.op] > self.plan.position[first]:
+                    return False
+        return True
+
+    def stores_before(self, load: Op) -> bool:
+        """Whether a step of this nest stores to what it loads then."""
+        memory, order = self.plan.memory(load.operands[0]), self.plan.position
+        stores = (r.op for r in self.nest.roots if r.op is not None and r.op.name in STORES)
+        return any(self.plan.memory(op.operands[0]) == memory and order[op] < order[load] for op in stores)
 
     def lanes(self, vector: int) -> int:
         """Elements per step along `vector`: one register of the widest type that has different elements there."""

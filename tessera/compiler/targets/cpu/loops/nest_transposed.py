@@ -113,7 +113,7 @@ class Turned:
 def _reads(body: NestBody) -> Iterator[tuple[Value, Coords, list[int]]]:
     """The reads of the nest: the value, its coordinates, and the axes along which it is contiguous in memory."""
     for op, coords in body.accesses:
-        if op.name == "tile.load" and not op.attrs.get("masked"):
+        if op.name == "tile.load" and not op.attrs.get("masked") and not body.stores_before(op):
             yield op.result, coords, unit_axes(op.operands[0])
     for v, coords in body.kept:
         yield v, coords, [a for a, s in enumerate(body.ev.cells[v].strides) if s == 1]
