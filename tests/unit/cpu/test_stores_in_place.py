@@ -252,10 +252,19 @@ SQUARE = [
 ]  # fmt: skip
 
 
-def same_as_reference(kernel: Any, *arrays: Any) -> None:
+def vectors(size: int, dtype: Any) -> list[Any]:
+    return [np.random.default_rng(i).integers(1, 4, size).astype(dtype) for i in range(4)]
+
+
+def matrices(kernel: Any, dtype: Any) -> list[Any]:
+    shape = (24, 3 if kernel is short else 40)
+    return [np.random.default_rng(i).integers(1, 4, shape).astype(dtype) for i in range(2)]
+
+
+def same_as_reference(kernel: Any, *arrays: Any, target: str = "cpu") -> None:
     wanted, got = ([x.copy() for x in arrays] for _ in range(2))
     compiled(kernel, *wanted, target="reference")()
-    compiled(kernel, *got, target="cpu", debug=False)()
+    compiled(kernel, *got, target=target, debug=False)()
     assert any(not np.array_equal(x, y) for x, y in zip(arrays, wanted, strict=True))
     for x, y in zip(got, wanted, strict=True):
         np.testing.assert_array_equal(x, y)
@@ -265,15 +274,13 @@ def same_as_reference(kernel: Any, *arrays: Any) -> None:
 @pytest.mark.parametrize("kernel", FLAT, ids=lambda k: k.__name__)
 def test_vectors(kernel: Any, dtype: Any) -> None:
     for size in (65, 1024, 1031, 2051):
-        arrays = [np.random.default_rng(i).integers(1, 4, size).astype(dtype) for i in range(4)]
-        same_as_reference(kernel, *arrays)
+        same_as_reference(kernel, *vectors(size, dtype))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kernel", SQUARE, ids=lambda k: k.__name__)
 def test_matrices(kernel: Any, dtype: Any) -> None:
-    x, y = (np.random.default_rng(i).integers(1, 4, (24, 3 if kernel is short else 40)).astype(dtype) for i in range(2))
-    same_as_reference(kernel, x, y)
+    same_as_reference(kernel, *matrices(kernel, dtype))
 
 
 @pytest.mark.parametrize("kernel", [*APART, halves], ids=lambda k: k.__name__)
