@@ -25,6 +25,7 @@ FUZZERS = {
     "peers": "tests.fuzz.peers",
     "products": "tests.fuzz.products",
     "rows": "tests.fuzz.rows",
+    "stores": "tests.fuzz.stores",
     "tiles": "tests.fuzz.tiles",
     "transforms": "tests.fuzz.transforms",
 }
