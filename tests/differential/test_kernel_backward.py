@@ -318,6 +318,21 @@ def test_what_is_stored_last_counts() -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
+def test_what_is_added_to_a_place_that_has_been_stored_to() -> None:
+    @ts.kernel
+    def twice(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32], z: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
+        out: Tensor["n", ts.f32]
+        i = ts.tile.linear_id()
+        out[i] = x[i] * y[i]
+        if y[i] > 0:
+            out[i] -= x[i] * z[i]
+        out[i] += x[i] * 3
+        return out
+
+    args = [numbers(9), numbers(9), numbers(9)]
+    check_backward(twice, lambda x, y, z: x * y - ts.where(y > 0, x * z, 0) + x * 3, args, "cpu")
+
+
 def test_sums_of_small_floats_are_made_in_f32() -> None:
     @ts.kernel
     def rectified(x: Tensor["M", "N", ts.bf16], b: Tensor["N", ts.bf16]) -> Tensor["M", "N", ts.bf16]:
