@@ -57,6 +57,29 @@ def blocks_that_move_half_their_width(x: ts.Tensor["H", ts.f32], y: ts.Tensor["G
     y[tile_h // 2 : tile_h // 2 + 8] = x[tile_h : tile_h + 8]
 
 
+@wrong("TS105", "a, b", "2 values are expected here, 8 are given")
+def a_tile_in_two(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    a, b = x[tile_m:tile_m+8]
+    y[tile_m:tile_m+8] = a + b
+
+
+@wrong("TS105", "ts.tile.program_id()", "the index program_id(0) cannot be iterated")
+def an_index_item_by_item(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    for p in ts.tile.program_id():
+        y[p] = x[p]
+
+
+@wrong("TS105", "M", "the size M cannot be iterated; did you mean range(M)?")
+def a_size_item_by_item(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    for i in M:
+        y[i] = x[i]
+
+
+@wrong("TS105", "sum(x[tile_m:tile_m+8], 1)", "ts.tile.sum(x, axis=...)")
+def an_axis_for_a_builtin(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
+    y[tile_m:tile_m+8] = sum(x[tile_m:tile_m+8], 1)
+
+
 @wrong("TS105", "p, q", "call what returns nothing on a line of its own")
 def grid_unpacked(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", "N", ts.f32]):
     p, q = ts.tile.grid(4, 4)
