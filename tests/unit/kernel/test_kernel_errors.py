@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.compiler.frontend.evaluate.machine import Layer
 from tessera.compiler.frontend.incremental import FileAnalysis
+from tessera.compiler.frontend.kernel.layer import KernelLayer
 from tests.kernel_runner import check, program
 
 # fmt: off
@@ -73,6 +75,11 @@ def an_index_item_by_item(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
 def a_size_item_by_item(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
     for i in M:
         y[i] = x[i]
+
+
+@wrong("TS102", "x[tile_m:tile_m+8] > 0 and None", "`and` of elements gives a bool, and never None")
+def nothing_behind_elements(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    y[tile_m:tile_m+8] = x[tile_m:tile_m+8] > 0 and None
 
 
 @wrong("TS105", "sum(x[tile_m:tile_m+8], 1)", "ts.tile.sum(x, axis=...)")
@@ -463,6 +470,26 @@ def test_static_extents_are_asked_for_when_it_is_compiled() -> None:
         program(needs_n)
     assert e.value.code == "TS404"
     program(needs_n, np.zeros((4, 5), np.float32))
+
+
+def test_what_must_be_known_has_the_names_of_the_text() -> None:
+    def chosen(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+        for j in ts.tile.range_k(0, 4):
+            y[j] = (1.0, 2.0, 3.0, 4.0)[j]
+
+    assert [d.message for d in check(chosen).undecided] == ["the index j must be known"]
+
+
+def test_what_is_stored_is_known_or_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parted(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+        for i in ts.tile.range(0, M, 8):
+            a, b = x[i : i + 8].reshape(2, 4)
+            y[i : i + 4] = a
+            y[i + 4 : i + 8] += b
+
+    assert not check(parted).undecided
+    monkeypatch.setattr(KernelLayer, "iterate", Layer.iterate)  # a rule that gives nothing and says nothing
+    assert [(d.code, d.span.line) for d in check(parted).undecided] == [("TS502", parted.__code__.co_firstlineno + 3)]
 
 
 def analysed(name: str, text: str) -> FileAnalysis:

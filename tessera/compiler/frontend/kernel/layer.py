@@ -41,6 +41,7 @@ from tessera.compiler.frontend.kernel.values import (
     marks,
     shown,
     size_text,
+    unmarked,
 )
 from tessera.compiler.frontend.names.frame import Flow
 from tessera.compiler.frontend.names.values import (
@@ -164,6 +165,9 @@ class KernelLayer(KernelState):
 
     def known_names(self) -> Sequence[str]:
         return [PREFIX + n.lower() for n in self.ev.dims]
+
+    def wording(self, message: str) -> str:
+        return unmarked(message)
 
     # values
     def owns(self, value: Any) -> bool:
