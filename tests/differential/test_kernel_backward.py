@@ -458,6 +458,10 @@ def test_what_is_not_derived_is_refused_at_its_line() -> None:
             v = v * v
         y[i] = v
 
+    @ts.kernel
+    def implicit(x: Tensor["M", "K", ts.f32], y: Tensor["M", ts.f32]):
+        y[tile_m : tile_m + 4] += ts.tile.row_sum(x[tile_m : tile_m + 4, tile_k : tile_k + 4])
+
     def early(v: Any) -> Any:
         if v > 0:
             return v
@@ -471,6 +475,7 @@ def test_what_is_not_derived_is_refused_at_its_line() -> None:
     assert backward_refusal(of_a_function).startswith("3: ") and "does not look into early" in backward_refusal(
         of_a_function
     )
+    assert backward_refusal(implicit).startswith("2: ") and "write it with range_k" in backward_refusal(implicit)
     assert backward_refusal(after).startswith("4: ") and "which it has stored to" in backward_refusal(after)
     assert backward_refusal(last).startswith("4: ") and "and only the last one counts" in backward_refusal(last)
     assert backward_refusal(running).startswith("4: ") and "carries" in backward_refusal(running)
