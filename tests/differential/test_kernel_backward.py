@@ -318,6 +318,21 @@ def test_what_is_stored_last_counts() -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
+def test_what_is_added_to_a_place_that_has_been_stored_to() -> None:
+    @ts.kernel
+    def twice(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32], z: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
+        out: Tensor["n", ts.f32]
+        i = ts.tile.linear_id()
+        out[i] = x[i] * y[i]
+        if y[i] > 0:
+            out[i] -= x[i] * z[i]
+        out[i] += x[i] * 3
+        return out
+
+    args = [numbers(9), numbers(9), numbers(9)]
+    check_backward(twice, lambda x, y, z: x * y - ts.where(y > 0, x * z, 0) + x * 3, args, "cpu")
+
+
 def test_sums_of_small_floats_are_made_in_f32() -> None:
     @ts.kernel
     def rectified(x: Tensor["M", "N", ts.bf16], b: Tensor["N", ts.bf16]) -> Tensor["M", "N", ts.bf16]:
@@ -443,6 +458,10 @@ def test_what_is_not_derived_is_refused_at_its_line() -> None:
             v = v * v
         y[i] = v
 
+    @ts.kernel
+    def implicit(x: Tensor["M", "K", ts.f32], y: Tensor["M", ts.f32]):
+        y[tile_m : tile_m + 4] += ts.tile.row_sum(x[tile_m : tile_m + 4, tile_k : tile_k + 4])
+
     def early(v: Any) -> Any:
         if v > 0:
             return v
@@ -456,6 +475,7 @@ def test_what_is_not_derived_is_refused_at_its_line() -> None:
     assert backward_refusal(of_a_function).startswith("3: ") and "does not look into early" in backward_refusal(
         of_a_function
     )
+    assert backward_refusal(implicit).startswith("2: ") and "write it with range_k" in backward_refusal(implicit)
     assert backward_refusal(after).startswith("4: ") and "which it has stored to" in backward_refusal(after)
     assert backward_refusal(last).startswith("4: ") and "and only the last one counts" in backward_refusal(last)
     assert backward_refusal(running).startswith("4: ") and "carries" in backward_refusal(running)

@@ -6,7 +6,7 @@ import numpy as np
 
 import tessera as ts
 from tessera import Tensor
-from tests.kernel_runner import check_backward
+from tests.kernel_runner import backward_refusal, check_backward
 
 rng = np.random.default_rng(5)
 
@@ -25,3 +25,12 @@ def test_the_gradient_is_that_of_the_functions_of_tiles():
         args,
         "cpu",
     )
+
+
+def test_what_combines_items_is_refused():
+    @ts.kernel
+    def summed(x: Tensor["n", ts.f32], y: Tensor["n", ts.f32]) -> Tensor["n", ts.f32]:
+        i = ts.tile.linear_id()
+        return x[i] + sum([x[i], y[i]])
+
+    assert backward_refusal(summed).startswith("3: ") and "does not look into sum" in backward_refusal(summed)

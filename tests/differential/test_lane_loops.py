@@ -92,6 +92,41 @@ def newton(a: Tensor["n", f32], root: Tensor["n", f32], steps: Tensor["n", int32
     steps[i] = k
 
 
+def late_newton(a: Tensor["n", f32], root: Tensor["n", f32], steps: Tensor["n", int32]):
+    i = ts.tile.linear_id()
+    x, count = a[i], ts.tile.cast(a[i] * 0, int32)
+    for _ in ts.tile.range_k(0, 40):
+        count += 1
+        if count == 2:
+            count += 10
+            continue
+        following = (x + a[i] / x) / 2
+        if abs(following - x) <= 1e-5 * x:
+            break
+        x = following
+    root[i], steps[i] = x, count
+
+
+def test_lanes_that_skip_what_is_loaded_keep_what_they_have_done() -> None:
+    def one(a: np.float32) -> tuple[float, int]:
+        x, count = a, 0
+        for _ in range(40):
+            count += 1
+            if count == 2:
+                count += 10
+                continue
+            following = (x + a / x) / 2
+            if abs(following - x) <= np.float32(1e-5) * x:
+                break
+            x = following
+        return float(x), count
+
+    a = np.array([1, 2, 9, 1e6, 0.01, 5, 77], np.float32)
+    root, steps = everywhere(late_newton, a, np.zeros(7, np.float32), np.zeros(7, np.int32), results=2)
+    np.testing.assert_allclose(root, [one(v)[0] for v in a], rtol=1e-5)
+    assert steps.tolist() == [one(v)[1] for v in a]
+
+
 def test_a_loop_without_a_condition() -> None:
     a = rng.uniform(0.1, 100, SIZE).astype(np.float32)
     root, steps = everywhere(newton, a, np.zeros_like(a), np.zeros(SIZE, np.int32), results=2)

@@ -33,6 +33,29 @@ def test_in_a_function(name: str, target: str) -> None:
         np.testing.assert_array_equal(found, want)
 
 
+FAST, SLOW = True, False
+
+
+def test_a_flag_behind_elements() -> None:
+    @ts.function
+    def f(x: Tensor["N", ts.f32]):
+        y = x * 2 if x[0] > 0 and SLOW else x
+        return y + 1 if x[0] > 5 or FAST else y
+
+    def kernel(x: Tensor["N", ts.f32], y: Tensor["N", ts.f32]):
+        i = ts.tile.linear_id()
+        v = ts.tile.where(x[i] > 0 and SLOW, 0.0, x[i])
+        if v > 1 and SLOW:
+            v = v + None
+        if v > 1 or FAST:
+            y[i] = v + 1
+
+    x, y = np.arange(5, dtype=np.float32), np.zeros(5, np.float32)
+    run(kernel, x, y)
+    np.testing.assert_array_equal(y, x + 1)
+    np.testing.assert_array_equal(f(x), x + 1)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_eager(name: str) -> None:
     want = getattr(np, name)(SIGNED, UNSIGNED)

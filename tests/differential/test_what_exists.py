@@ -133,6 +133,45 @@ def test_what_loops_carry_and_branches_give(
     np.testing.assert_array_equal(y, want)
 
 
+def chosen(x: Tensor["N", ts.f32], y: Tensor["P", "I", ts.f32]):
+    for p in ts.tile.range(0, P):
+        lanes = ts.tile.arange(8)
+        m = lanes % 2 == 0
+        some, rows = ts.tile.full((8,), 1.0), ts.tile.full((2, 4), -3.0)
+        nested, counted = some * 2, ts.tile.zeros((8,))
+        if m:
+            some = x[p * 8 : p * 8 + 8].reshape(8) * 2
+            if some < -6:
+                nested = some
+        else:
+            nested = nested + 1
+        if ts.tile.arange(2)[:, None] > 0:
+            rows = x[p * 8 : p * 8 + 8].reshape(2, 4)
+        for t in ts.tile.range_k(0, 3):
+            at = ts.tile.arange(8) == t
+            counted = ts.tile.where(at, ts.tile.load(x[p * 8 : p * 8 + 8], mask=at).reshape(8), counted + 1)
+        loaded = ts.tile.load(x[p * 8 : p * 8 + 8], mask=lanes > 2).reshape(8)
+        y[p, 0] = ts.tile.sum(some)
+        y[p, 1] = ts.tile.max(ts.tile.where(lanes > 2, loaded, -2.0))
+        y[p, 2] = ts.tile.sum(ts.tile.where(lanes > 4, loaded, 1.0))
+        y[p, 3] = ts.tile.sum(nested)
+        y[p, 4] = ts.tile.min(rows)
+        y[p, 5] = ts.tile.sum(counted)
+        y[p, 6] = ts.tile.sum(ts.tile.where(lanes > 4, 1.0, loaded))
+
+
+@TARGETS
+def test_what_a_condition_chooses_exists_where_the_chosen_does(target: str) -> None:
+    lanes, x, counted = np.arange(8), X[:8], np.zeros(8)
+    for t in range(3):
+        counted = np.where(lanes == t, x, counted + 1)
+    some = np.where(lanes % 2 == 0, 2 * x, 1)
+    nested = np.where(lanes % 2 == 1, 3, np.where(some < -6, some, 2))
+    rest = x[3:5].sum() + 3  # three of loaded do not exist
+    want = [some.sum(), -2, x[5:].sum() + 5, nested.sum(), -8, counted.sum(), rest]
+    np.testing.assert_allclose(run(chosen, x, np.zeros((1, 7), np.float32), target=target)[1][0], want)
+
+
 def divided(x: Tensor["N", ts.f32], y: Tensor["P", ts.f32], z: Tensor["P", ts.f32]):
     for p in ts.tile.range(0, P):
         y[p] = x[7 // (p - 1)]

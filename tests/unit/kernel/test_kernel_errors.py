@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.compiler.frontend.evaluate.machine import Layer
 from tessera.compiler.frontend.incremental import FileAnalysis
+from tessera.compiler.frontend.kernel.layer import KernelLayer
 from tests.kernel_runner import check, program
 
 # fmt: off
@@ -55,6 +57,34 @@ def heads_round_and_round(x: ts.Tensor["H", "D", ts.f32], y: ts.Tensor[8, "D", t
 @wrong("TS406", "y[tile_h // 2 : tile_h // 2 + 8]", "programs 0 and 1 along tile_h (H) store to the same elements of y")
 def blocks_that_move_half_their_width(x: ts.Tensor["H", ts.f32], y: ts.Tensor["G", ts.f32]):
     y[tile_h // 2 : tile_h // 2 + 8] = x[tile_h : tile_h + 8]
+
+
+@wrong("TS105", "a, b", "2 values are expected here, 8 are given")
+def a_tile_in_two(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    a, b = x[tile_m:tile_m+8]
+    y[tile_m:tile_m+8] = a + b
+
+
+@wrong("TS105", "ts.tile.program_id()", "the index program_id(0) cannot be iterated")
+def an_index_item_by_item(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    for p in ts.tile.program_id():
+        y[p] = x[p]
+
+
+@wrong("TS105", "M", "the size M cannot be iterated; did you mean range(M)?")
+def a_size_item_by_item(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    for i in M:
+        y[i] = x[i]
+
+
+@wrong("TS102", "x[tile_m:tile_m+8] > 0 and None", "`and` of elements gives a bool, and never None")
+def nothing_behind_elements(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+    y[tile_m:tile_m+8] = x[tile_m:tile_m+8] > 0 and None
+
+
+@wrong("TS105", "sum(x[tile_m:tile_m+8], 1)", "ts.tile.sum(x, axis=...)")
+def an_axis_for_a_builtin(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f32]):
+    y[tile_m:tile_m+8] = sum(x[tile_m:tile_m+8], 1)
 
 
 @wrong("TS105", "p, q", "call what returns nothing on a line of its own")
@@ -460,6 +490,26 @@ def test_parameters_that_a_kernel_does_not_read_are_refused() -> None:
         with pytest.raises(ts.CompileError, match=f"halves reads no parameter {name}: {advice}") as e:
             halves.with_config(**{name: 3})(x, y)
         assert e.value.code == "TS105"
+
+
+def test_what_must_be_known_has_the_names_of_the_text() -> None:
+    def chosen(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+        for j in ts.tile.range_k(0, 4):
+            y[j] = (1.0, 2.0, 3.0, 4.0)[j]
+
+    assert [d.message for d in check(chosen).undecided] == ["the index j must be known"]
+
+
+def test_what_is_stored_is_known_or_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parted(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
+        for i in ts.tile.range(0, M, 8):
+            a, b = x[i : i + 8].reshape(2, 4)
+            y[i : i + 4] = a
+            y[i + 4 : i + 8] += b
+
+    assert not check(parted).undecided
+    monkeypatch.setattr(KernelLayer, "iterate", Layer.iterate)  # a rule that gives nothing and says nothing
+    assert [(d.code, d.span.line) for d in check(parted).undecided] == [("TS502", parted.__code__.co_firstlineno + 3)]
 
 
 def analysed(name: str, text: str) -> FileAnalysis:

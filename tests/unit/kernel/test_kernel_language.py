@@ -318,6 +318,20 @@ def test_static_range_is_unrolled() -> None:
     np.testing.assert_array_equal(y, x + 1 + 1 + 1)
 
 
+def by_builtins(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+    i = ts.tile.linear_id()
+    v = x[i]
+    if all([v > -1, v < 1]):
+        y[i] = max(v, -v, 0.5) + min([v, 0]) + sum([v, 1, i], 2.0) + sum(v * k for k in range(3))
+
+
+def test_builtins_of_python_combine_items() -> None:
+    x, y = normal(9), np.zeros(9, np.float32)
+    run(by_builtins, x, y)
+    wanted = np.maximum(abs(x), 0.5) + np.minimum(x, 0) + x + np.arange(9) + 3 + 3 * x
+    np.testing.assert_allclose(y, np.where(abs(x) < 1, wanted, 0), rtol=1e-6)
+
+
 def triangle(x: ts.Tensor["N", "N", ts.f32], y: ts.Tensor["N", ts.f32]):
     for i in ts.tile.range(0, N, 4):
         total = ts.tile.zeros((4,))

@@ -44,6 +44,21 @@ def test_subscripts_are_numpys(target: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(y, np.concatenate([w.ravel() for w in wanted]))
 
 
+def test_iteration_is_numpys(tmp_path: Path) -> None:
+    program = """
+def k(x: Tensor["n", ts.f32], y: Tensor["m", ts.f32]):
+    a, b = x[0:8].reshape(2, 4)
+    first, *_, last = x[0:8]
+    y[0:4], y[4], y[5] = a - b, first, last
+    for v in x[2:5]:
+        last = last * 2 + v
+    y[6], y[7] = last, sum(v * w for v, w in zip(x[0:4], reversed(x[0:4])))
+"""
+    x, y = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+    run(loaded(program, tmp_path)["k"], x, y)
+    assert y.tolist() == [-4, -4, -4, -4, 0, 7, 7 * 8 + 2 * 4 + 3 * 2 + 4, 4]
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["f64", "bf16", "int8", "uint64", "bool_", "complex128"])
 def test_moving_keeps_the_dtype(dtype: str, target: str, tmp_path: Path) -> None:

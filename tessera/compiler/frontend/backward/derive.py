@@ -68,8 +68,10 @@ class Derivation:
         """cotangents that the backward overwrites"""
         self.places = Places(rec, self.reading.tree)
         self.gathers = Gathers(rec, self.reading, self.places, tile)
-        self.all_stores = [s.parameter for s in self.stores(self.reading.body.items)]
+        stores = self.stores(self.reading.body.items)
+        self.all_stores = [s.parameter for s in stores]
         self.stored = set(self.all_stores)
+        self.assigned = {s.parameter for s in stores if not s.added}
         self.level = BackwardLevel(self.reading.body.items, None)
         self.run(self.level)
         self.add_up()
@@ -141,9 +143,11 @@ class Derivation:
         new = item.parameter in self.reading.body.declared and self.all_stores.count(item.parameter) == 1
         before = not item.added and not share and not new and (read or not self.places.overwritten(item))
         if before or self.rec.moves(value):
-            if before:
+            if before or (item.added and item.parameter in self.assigned):  # a 0 comes there before `c` is read
                 held = name(self.fresh(f"d_{self.pulls.hint(value)}"))
                 self.emit(held.id, c)
+                c = held
+            if before:
                 kept = (
                     number(0)
                     if mask is None
@@ -152,7 +156,6 @@ class Derivation:
                 self.store(place, kept)
                 self.left.add(item.parameter)
                 self.zeroed.add(given)
-                c = held
             if item.added < 0:
                 c = negated(c)
             if self.rec.moves(value):

@@ -16,7 +16,7 @@ from tessera.compiler.frontend.kernel.layer import KernelLayer
 from tessera.compiler.frontend.kernel.tiles import tile_type
 from tessera.compiler.frontend.kernel.values import Axes, Coordinate, Lanes, Share, TileWindow, View, marks
 from tessera.compiler.frontend.names.definition import Definition
-from tessera.compiler.frontend.names.values import Builtin, Counting, Unknown
+from tessera.compiler.frontend.names.values import Builtin, Counting, Unknown, is_sequence
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType
 from tessera.errors import CompileError, Diagnostic, Span
@@ -155,7 +155,8 @@ class KernelRecord:
             return None
         if callee.path.startswith("tessera.tile."):
             return callee.path.removeprefix("tessera.tile.")
-        return function_of(callee.path, len(node.args))
+        items = any(is_sequence(self.value(a)) for a in node.args)
+        return None if items else function_of(callee.path, len(node.args))
 
     def reduced(self, node: ast.Call, rank: int) -> tuple[list[int], bool]:
         """The axes along which a call reduces a tile of some rank, and whether they stay."""

@@ -29,6 +29,7 @@ from tessera.compiler.frontend.backward.items import (
 from tessera.compiler.frontend.backward.recorded import KernelRecord
 from tessera.compiler.frontend.backward.running import RunningSteps
 from tessera.compiler.frontend.backward.weights import Weights
+from tessera.compiler.frontend.kernel.grid import SERIAL
 from tessera.compiler.frontend.kernel.values import Lanes, View, marks
 from tessera.compiler.frontend.names.values import Builtin, Counting
 from tessera.compiler.frontend.syntax.assigned import stored_in_order, stored_names
@@ -322,7 +323,7 @@ class KernelReading:
         found = marks(used) if isinstance(used, Expr) else frozenset[str]()
         on_grid = frozenset[str]().union(*(marks(c.offset) for c in rec.k.coordinates.grid))
         grid = bool(found) and found <= on_grid
-        if counting.path.startswith("tessera.tile._"):
+        if counting.path == f"tessera.tile.{SERIAL}":
             raise rec.refused(
                 node, "a coordinate such as tile_k walks in a loop that is not written; write it with range_k"
             )

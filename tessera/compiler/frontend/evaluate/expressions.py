@@ -72,7 +72,7 @@ def _inverse(ev: Evaluator, node: ast.expr, operand: Any) -> Any:
 @evaluates(ast.BoolOp)
 def boolean(ev: Evaluator, node: ast.BoolOp) -> Any:
     """`and`/`or` with Python's short circuit as long as the operands are known."""
-    stop = isinstance(node.op, ast.Or)
+    stop, symbol = isinstance(node.op, ast.Or), "or" if isinstance(node.op, ast.Or) else "and"
     pending: list[Any] = []
     value: Any = not stop
     for item in node.values:
@@ -81,14 +81,16 @@ def boolean(ev: Evaluator, node: ast.BoolOp) -> Any:
         if truth is None:
             pending.append(value)
         elif truth is stop:
-            # `tensor or True` is decided now only when nothing abstract stands before it
-            sure = not pending or (isinstance(value, bool) and not any(map(ev.layer.owns, pending)))
-            return value if sure else UNKNOWN
+            if not pending or isinstance(value, bool):  # `tensor or True` is True whatever the tensor holds
+                return value
+            if any(map(ev.layer.owns, pending)):
+                message = f"`{symbol}` of elements gives a bool, and never {type_name(value)}; choose with where"
+                return ev.error("TS102", message, node)
+            return UNKNOWN
     if not pending:
         return value
     if any(isinstance(v, Unknown) for v in pending):
         return UNKNOWN
-    symbol = "or" if stop else "and"
     if any(map(ev.layer.owns, pending)):
         if len(pending) == 1 and ev.layer.owns(pending[0]):
             return pending[0]

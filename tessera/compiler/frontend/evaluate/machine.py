@@ -40,7 +40,7 @@ from tessera.compiler.frontend.syntax.parse import Sample
 from tessera.compiler.ir.core import Builder, Op, Value
 from tessera.compiler.ir.types import TensorType, Type
 from tessera.compiler.unit import Param
-from tessera.errors import Span
+from tessera.errors import Diagnostic, Span
 from tessera.language.annotations import Annotation
 from tessera.language.dims import DimError, Expr
 from tessera.language.dtypes import DType
@@ -143,6 +143,9 @@ class Evaluator(AnalysisRecord):
         self.states: list[Any] = []
         """the stateful objects of the caller: see `states`"""
         self.layer = layer(self)
+
+    def diagnostic(self, code: str, message: str, at: ast.AST | Span, **more: Any) -> Diagnostic:
+        return super().diagnostic(code, self.layer.wording(message), at, **more)
 
     def record(self, at: ast.AST | Span, value: Any, name: str = "", kind: Kind = "expr") -> None:
         """Keeps the type of an expression, where somebody may ask for it."""
@@ -408,6 +411,10 @@ class Layer:
     def type_of(self, value: Any) -> Any:
         """The type shown to people for `value`; None where there is nothing to show."""
         return value.type if isinstance(value, Value) else None
+
+    def wording(self, message: str) -> str:
+        """A message as people read it, without the names that this layer gives to what it makes itself."""
+        return message
 
     def adopt(self, name: str, value: Any, node: ast.AST) -> Any:
         """A live object met in a closure or global that this layer turns into a value (an array); else MISSING."""

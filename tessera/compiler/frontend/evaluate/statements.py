@@ -83,6 +83,7 @@ def augmented(ev: Evaluator, node: ast.AugAssign) -> Flow:
         owner, index = ev.eval(target.value), index_of(ev, target.slice)
         item = ev.eval(node.value)
         if isinstance(owner, Unknown) or has_unknown(index) or has_unknown(item):
+            undecided.unknown_store(ev, node)
             return Flow.NEXT
         if ev.layer.owns(owner):
             ev.layer.augment(node, owner, index, symbol, item)
@@ -434,11 +435,11 @@ def _unpack(ev: Evaluator, target: ast.Tuple | ast.List, value: Any) -> None:
 
 def _store_item(ev: Evaluator, target: ast.Subscript, value: Any) -> None:
     owner, index = ev.eval(target.value), index_of(ev, target.slice)
-    if isinstance(owner, Unknown) or has_unknown(index):
+    if isinstance(owner, Unknown) or has_unknown(index) or (ev.layer.owns(owner) and has_unknown(value)):
+        undecided.unknown_store(ev, target)
         return
     if ev.layer.owns(owner):
-        if not has_unknown(value):
-            ev.layer.store(target, owner, index, value)
+        ev.layer.store(target, owner, index, value)
         return
     if not isinstance(owner, (list, dict)):
         ev.error("TS102", f"items of {type_name(owner)} cannot be assigned here", target)

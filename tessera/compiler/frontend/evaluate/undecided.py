@@ -38,7 +38,7 @@ from tessera.language.dims import Expr
 
 def either(ev: Evaluator, node: ast.If, condition: Any) -> Flow:
     """`if` whose condition is open: both paths, each under what it says about sizes."""
-    _because(ev, node.test, condition)
+    because(ev, node.test, condition)
     before = dict(ev.frame.names)
     paths: list[tuple[Flow, dict[str, Any], Any]] = []
     for truth, body in ((True, node.body), (False, node.orelse)):
@@ -66,7 +66,7 @@ def either(ev: Evaluator, node: ast.If, condition: Any) -> Flow:
 
 
 def either_value(ev: Evaluator, node: ast.IfExp, condition: Any) -> Any:
-    _because(ev, node.test, condition)
+    because(ev, node.test, condition)
     values: list[Any] = []
     for truth, side in ((True, node.body), (False, node.orelse)):
         with _perhaps(ev):
@@ -79,7 +79,7 @@ def either_value(ev: Evaluator, node: ast.IfExp, condition: Any) -> Any:
 def loop(ev: Evaluator, node: ast.For | ast.While, iterable: Any) -> Flow:
     """A loop of unknown length: its body once, after which what it assigns is only known if it kept its type."""
     test = node.iter if isinstance(node, ast.For) else node.test
-    _because(ev, test, iterable)
+    because(ev, test, iterable)
     before = dict(ev.frame.names)
     for name in stored_names(node.body) & before.keys():
         if not isinstance(before[name], Value):  # a counter or list: some later iteration's value, which is not known
@@ -172,7 +172,7 @@ def merge(ev: Evaluator, a: Any, b: Any, at: ast.AST) -> Any:
     return UNKNOWN
 
 
-def _because(ev: Evaluator, at: ast.AST, condition: Any) -> None:
+def because(ev: Evaluator, at: ast.AST, condition: Any) -> None:
     if isinstance(condition, Counting):
         other = "ts.tile.range_k" if ev.definition.kind == "kernel" else "ts.range"
         ev.undecide(f"the length of this loop must be known when it is compiled; or loop with {other}(...)", at)
@@ -180,6 +180,12 @@ def _because(ev: Evaluator, at: ast.AST, condition: Any) -> None:
         ev.undecide(f"{type_name(condition)} must be known to decide this", at)
     elif not ev.undecided and not ev.findings.errors:  # else it is already said why it is not known
         ev.undecide("this must be known when the function is compiled", at)
+
+
+def unknown_store(ev: Evaluator, at: ast.AST) -> None:
+    """Something is stored that is not known, or to an unknown place. In an editor, the compiler may know it."""
+    if ev.live:
+        because(ev, at, UNKNOWN)
 
 
 # Values of one kind whose number is not known: what loops, unpacking and Python's builtins make of them.

@@ -40,6 +40,8 @@ from tessera.compiler.frontend.kernel.values import (
     View,
     marks,
     shown,
+    size_text,
+    unmarked,
 )
 from tessera.compiler.frontend.names.frame import Flow
 from tessera.compiler.frontend.names.values import (
@@ -106,6 +108,11 @@ def operands(k: KernelState, node: ast.AST) -> list[ast.expr]:
     return [s.value for s in stores]
 
 
+def _called(value: Any) -> str:
+    """What messages call a value."""
+    return f"the index {shown(value)}" if isinstance(value, Expr) and marks(value) else type_name(value)
+
+
 class KernelLayer(KernelState):
     """What the evaluator asks while it reads a kernel."""
 
@@ -158,6 +165,9 @@ class KernelLayer(KernelState):
 
     def known_names(self) -> Sequence[str]:
         return [PREFIX + n.lower() for n in self.ev.dims]
+
+    def wording(self, message: str) -> str:
+        return unmarked(message)
 
     # values
     def owns(self, value: Any) -> bool:
@@ -249,6 +259,20 @@ class KernelLayer(KernelState):
             return index.type != INDEX and tile_type(index).rank == 1
         return index is ... or isinstance(index, Lanes) or is_slice(index)
 
+    def iterate(self, node: ast.AST, value: Any) -> list[Any] | None:
+        """The parts of a tile along its first axis, for loops at compile time and for `a, b = t`."""
+        shape = () if isinstance(value, Expr) else getattr(self.type_of(value), "shape", ())
+        if not shape:
+            size = isinstance(value, Expr) and not marks(value)
+            hint = f"; did you mean range({value})?" if size else ""
+            self.ev.error("TS105", f"{_called(value)} cannot be iterated{hint}", node)
+            return None
+        count = self.tiles.known(shape[0])
+        if not isinstance(count, int):
+            self.ev.undecide(f"the size {size_text(count)} must be known to iterate over it", node)
+            return None
+        return [self.subscript(node, value, i) for i in range(count)]
+
     def _place(self, node: ast.AST, view: View, index: Any, storing: bool = False) -> Place:
         """The place that a subscript means; where each index stands is kept for editors."""
         place = self.memory.place(view, self.index_tiles(index), storing)
@@ -269,8 +293,7 @@ class KernelLayer(KernelState):
             return
         if not isinstance(value, View):
             advice = "assign the name, or store to a parameter"
-            what = f"the index {shown(value)}" if isinstance(value, Expr) and marks(value) else type_name(value)
-            raise KernelFault("TS406", f"{what} cannot be stored to; {advice}")
+            raise KernelFault("TS406", f"{_called(value)} cannot be stored to; {advice}")
         place = self._place(node, value, index, storing=True)
         if isinstance(item, Share):
             reduce_across.store(self, place, item, self.ev.span(node))

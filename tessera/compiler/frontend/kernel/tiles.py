@@ -12,7 +12,7 @@ from typing import Any
 
 from tessera.compiler.frontend.kernel.broadcasting import BroadcastError, Identities, Rewrite, relation
 from tessera.compiler.frontend.kernel.index import Indices
-from tessera.compiler.frontend.kernel.values import Axes, Axis, axis_text, shown, unmarked
+from tessera.compiler.frontend.kernel.values import Axes, Axis, axis_text, shown
 from tessera.compiler.frontend.names.values import is_sequence, type_name
 from tessera.compiler.graph.infer import Suggestion
 from tessera.compiler.ir.core import Value
@@ -37,7 +37,7 @@ class KernelFault(Exception):
         rewrites: Sequence[Rewrite] = (), indices: Sequence[tuple[str, str, str]] = (),
     ) -> None:  # fmt: skip
         super().__init__(message)
-        self.code, self.message, self.notes = code, unmarked(message), notes
+        self.code, self.message, self.notes = code, message, notes
         self.indices = indices
         """fixes of a subscript: what they say, and what comes before and behind its indices"""
         self.rewrites: Sequence[Rewrite] = [*((s.message, {s.operand: s.suffix}) for s in suggestions), *rewrites]

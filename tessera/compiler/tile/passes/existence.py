@@ -143,6 +143,49 @@ class Existence:
         if masks:
             self.masks[op.result] = masks
 
+    def where(self, op: Op) -> None:
+        """An element exists where that of the operand does which the condition chooses."""
+        condition, *sides = op.operands
+        self.tails[op.result] = self.union(op.operands)
+        masks = list(self.masks.get(condition, ()))
+        left = [
+            [m for m in self.masks.get(x, ()) if not self.holds(m, follows(condition, truth))]
+            for x, truth in zip(sides, (True, False), strict=True)
+        ]
+        masks += [m for m in left[0] if m in left[1]]
+        rest = [[m for m in side if m not in masks] for side in left]
+        if any(rest):
+            chosen = self.chosen_mask(op, rest)
+            masks.append(chosen)
+            if any(not self.moving.isdisjoint(side) for side in rest):
+                self.moving.add(chosen)
+        if masks:
+            self.masks[op.result] = tuple(dict.fromkeys(masks))
+
+    def chosen_mask(self, op: Op, masks: Sequence[Sequence[Value]]) -> Value:
+        """Where the elements exist that a condition chooses, by these masks of its two sides."""
+        assert op.block is not None
+        builder = TileBuilder(op.block, op.block.ops.index(op), op.span)
+        shape = cast(TileType, op.result.type).shape
+        return builder.map("where", op.operands[0], *(self.existing(builder, shape, (), side) for side in masks))
+
+    def holds(self, mask: Value, facts: dict[Value, bool]) -> bool:
+        """Whether a mask holds everywhere where these facts do."""
+        op = mask.op
+        if mask in facts or op is None:
+            return facts.get(mask, False)
+        match op.name:
+            case "tile.logical_and":
+                return all(self.holds(v, facts) for v in op.operands)
+            case "tile.where":
+                ways = zip(op.operands[1:], (True, False), strict=True)
+                return all(self.holds(v, follows(op.operands[0], truth) | facts) for v, truth in ways)
+            case "tile.broadcast":
+                made = op.operands[0].op
+                return made is not None and made.name == "tile.constant" and made.attrs["value"] is True
+            case _:
+                return False
+
     def cast_(self, op: Op) -> None:
         self.like(op.result, op.operands[0])
 
@@ -232,3 +275,14 @@ class Existence:
                     first = builder.value("tile.to_scalar", (before,), TileType((), dtypes.int64))
                     out.append(builder.map("ge", j, builder.broadcast(first, shape, ())))
         return out
+
+
+def follows(condition: Value, truth: bool) -> dict[Value, bool]:
+    """What is known where a condition holds, or where it does not."""
+    op, found = condition.op, {condition: truth}
+    if op is not None and op.name == "tile.logical_not":
+        found |= follows(op.operands[0], not truth)
+    elif op is not None and op.name == ("tile.logical_and" if truth else "tile.logical_or"):
+        for v in op.operands:
+            found |= follows(v, truth)
+    return found

@@ -57,10 +57,10 @@ class MaskTails(Combining):
 
     def step(self, op: Op) -> None:
         name = op.name.partition(".")[2]
-        if name in TABLE:
-            self.elementwise(op)
-        elif name in _RULES:
+        if name in _RULES:
             _RULES[name](self, op)
+        elif name in TABLE:
+            self.elementwise(op)
         elif op.name in PRIMITIVES:
             self.primitive(op)
 
@@ -326,6 +326,12 @@ class _Probe(MaskTails):
     def restrict(self, op: Op, tails: Tails, shape: tuple[Dim, ...]) -> None:
         return None
 
+    def chosen_mask(self, op: Op, masks: Sequence[Sequence[Value]]) -> Value:
+        return op.result
+
+    def holds(self, mask: Value, facts: dict[Value, bool]) -> bool:
+        return facts.get(mask, False)  # others may stand for masks that have not been made
+
 
 class _Survey(_Probe):
     """Also keeps what shared tiles lack while they are read: behind a loop nothing is known of them."""
@@ -347,5 +353,5 @@ _RULES = {
     "broadcast": MaskTails.broadcast, "reshape": MaskTails.reshape, "reduce": MaskTails.reduce, "mma": MaskTails.mma,
     "scan": MaskTails.scan, "fold": MaskTails.fold, "sort": MaskTails.sort, "for": MaskTails.loop,
     "if": MaskTails.branch, "while": MaskTails.while_loop, "scatter": MaskTails.scatter, "assert": MaskTails.check,
-    "philox": MaskTails.elementwise,
+    "philox": MaskTails.elementwise, "where": MaskTails.where,
 }  # fmt: skip
