@@ -15,6 +15,7 @@ def gradient_of(loss, model, given, named, scale):
         result = loss(model, *given, **named)
         value, more = (result[0], result[1:]) if isinstance(result, tuple) else (result, ())
         assert value is not None, "the loss is None: it returns nothing, or not on each path"
+        assert not isinstance(value, (dict, list)), "the loss is a number; (loss, {name: number}) logs others"
         return value * scale, (value, more, moved_averages(buffers))
 
     (_, (value, more, averages)), gradient = ts.value_and_grad(scaled, has_aux=True)(model)

@@ -15,6 +15,7 @@ import numpy as np
 import tessera as ts
 from tessera.compiler.frontend.names.signature import definition_signature
 from tessera.errors import Diagnostic, LaunchError
+from tessera.language import dtypes
 from tessera.language.decorators import Function
 from tessera.language.drawing import DRAWS
 from tessera.nn import tree
@@ -162,13 +163,16 @@ class LossCall:
     def arrays(self, value: Any, name: str) -> Any:
         """A part of a batch with its numbers as arrays: floats of Python are f32, as in PyTorch. NumPy's scalars are
         numbers too: each would be a constant of a step of its own."""
+        of = "a batch" if name == "batch" else f"{name} of a batch"
         if tree.is_array(value) and not isinstance(value, (np.number, np.bool_)):
+            if dtypes.of(value.dtype) is None:
+                message = f"{of} has elements of {value.dtype}: {self.name} takes arrays of numbers"
+                raise LaunchError(Diagnostic("TS372", message))
             return value
         if isinstance(value, Mapping):
             return {n: self.arrays(v, f"{name}.{n}") for n, v in value.items()}
         if isinstance(value, (list, tuple)) and not _numbers(value):
             return tuple(self.arrays(v, f"{name}.{i}") for i, v in enumerate(value))
-        of = "a batch" if name == "batch" else f"{name} of a batch"
         try:
             array = np.asarray(value)
         except ValueError:

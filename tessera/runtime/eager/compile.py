@@ -54,7 +54,7 @@ def prepare_call(operator: Operator, operands: Sequence[Any], attrs: dict[str, A
     span = call_span()
     flat = flat_operands(operands)
     adapters = {i: a for i, v in enumerate(flat) if (a := adapter_of(v)) is not None}
-    views = {i: a.view(flat[i]) for i, a in adapters.items()}
+    views = _views(operator, flat, adapters, span)
     one = _OneOperator(operator, views, span)
     func = one.function(operands, attrs)
     library = library_of(list(adapters.values()))
@@ -70,6 +70,15 @@ def prepare_call(operator: Operator, operands: Sequence[Any], attrs: dict[str, A
     prepared.profiled = lambda: build(replace(request, profile=True))
     values = [flat[i] for i in one.positions]
     return EagerCall(_fitting(operator, one.params, values, straight.ready(prepared)), tuple(one.positions))
+
+
+def _views(operator: Operator, flat: Sequence[Any], adapters: dict[int, Adapter], span: Span) -> dict[int, ArrayView]:
+    """How the arrays lie in memory. Raises LaunchError at the call for those that no kernel can read."""
+    try:
+        return {i: a.view(flat[i]) for i, a in adapters.items()}
+    except LaunchError as error:
+        found = [replace(d, span=span, function=operator.name) for d in error.diagnostics]
+        raise LaunchError(found) from None
 
 
 class _OneOperator:

@@ -133,7 +133,7 @@ class Protocols:
         """
         try:
             return _tensor(self._data[_index(index)])
-        except (IndexError, TypeError, ValueError) as error:
+        except _UNFIT as error:
             raise _misfit(error) from None
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -141,7 +141,7 @@ class Protocols:
             changed(self._data)
         try:
             self._data[_index(index)] = storages(value) if isinstance(value, Protocols) else value
-        except (IndexError, TypeError, ValueError, OverflowError) as error:
+        except _UNFIT as error:
             raise _misfit(error) from None
 
     def __copy__(self) -> Self:
@@ -214,6 +214,10 @@ def _converted(kind: type, value: Any) -> Any:
 
 def _applied(name: str, *operands: Any) -> Any:
     return apply(REGISTRY[name], operands, {})
+
+
+_UNFIT = (IndexError, TypeError, ValueError, OverflowError, RuntimeError)
+"""what libraries raise where an index or a stored value does not fit: PyTorch's tensors that require a gradient too"""
 
 
 def _misfit(error: Exception) -> TensorIndexError:

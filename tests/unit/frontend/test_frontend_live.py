@@ -355,6 +355,30 @@ def test_lists_from_outside_are_not_changed(change):
     assert not KEPT and not TABLE
 
 
+NESTED: dict = {"rows": [], "of": ([],)}
+
+
+def kept_in_a_default(x, seen=[]):  # noqa: B006
+    seen.append(x)
+    return x
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: NESTED["rows"].append(x),
+        lambda x: NESTED["of"][0].append(x),
+        lambda x: [rows.append(x) for rows in NESTED["of"]],
+        kept_in_a_default,
+    ],
+    ids=["in a dict", "in a tuple", "in a loop", "default"],
+)
+def test_lists_in_what_is_outside_are_not_changed(change):
+    with pytest.raises(ts.CompileError, match=r"(?s)TS102.*no side effects: a list from outside cannot be changed"):
+        ts.function(lambda x: (change(x), x)[1])(np.ones(2, np.float32))
+    assert NESTED == {"rows": [], "of": ([],)} and kept_in_a_default.__defaults__ == ([],)
+
+
 def test_lists_of_the_program_are_changed():
     @ts.function
     def f(x):

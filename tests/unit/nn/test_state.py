@@ -46,6 +46,19 @@ def tokens(count: int, seed: int = 0, batch: int = 1, heads: int = 2, width: int
     return np.random.default_rng(seed).normal(size=(batch, heads, count, width)).astype(np.float32)
 
 
+def test_a_state_that_vmap_is_given_is_not_changed():
+    def one(c, x):
+        c.add(x)
+        return x
+
+    @ts.function
+    def f(c: Counter, x: Tensor["B", "D"]):
+        return ts.vmap(one, in_axes=(None, 0))(c, x)
+
+    with pytest.raises(ts.CompileError, match=r"(?s)TS102.*Counter is changed by a function that a transform runs"):
+        f(counter(), np.ones((2, 3), np.float32))
+
+
 @ts.function
 def added(c: Counter, x: Tensor["D"]):
     before = c.total

@@ -304,6 +304,70 @@ def test_what_the_caller_holds_is_not_changed(change):
         f(Derived(np.ones(2, np.float32)), np.ones(2, np.float32))
 
 
+class Keeping(ts.nn.Module):
+    """Its forward pass keeps something, as hooks and running averages of PyTorch's models do."""
+
+    def __init__(self, how):
+        self.w, self.average, self.how = np.ones(2, np.float32), np.zeros(2, np.float32), how
+        self.seen, self.last, self.layers = [], {}, [np.ones(2, np.float32)]
+
+    def forward(self, x):
+        if self.how == "attribute":
+            self.average = 0.9 * self.average + 0.1 * x
+        elif self.how == "append":
+            self.seen.append(x)
+        elif self.how == "item":
+            self.last["x"] = x
+        else:
+            self.layers[0] = x
+        return self.w * x
+
+
+@pytest.mark.parametrize("how", ["attribute", "append", "item", "layer"])
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda m, x: ts.function(lambda m, x: m(x))(m, x),
+        lambda m, x: ts.function(lambda x: m(x))(x),
+        lambda m, x: ts.grad(lambda m: ts.sum(m(x)))(m),
+        lambda m, x: ts.jvp(lambda m: m(x), (m,), (m,)),
+        lambda m, x: ts.vmap(lambda m, x: m(x), in_axes=(None, 0))(m, x[None]),
+        lambda m, x: ts.train(m, ts.optimizers.SGD(0.1), lambda m, x: ts.sum(m(x)), [x], steps=1),
+    ],
+    ids=["argument", "global", "grad", "jvp", "vmap", "train"],
+)
+def test_what_a_model_keeps_is_refused_and_not_lost(run, how):
+    model, x = Keeping(how), np.ones(2, np.float32)
+    with pytest.raises(ts.CompileError, match=r"(?s)TS102.*no side effects.*outside cannot be"):
+        run(model, x)
+    assert model.seen == [] and model.last == {} and not model.average.any() and model.layers[0] is not x
+
+
+def test_arguments_that_are_lists_and_dicts_are_copies():
+    @ts.function
+    def f(params, more, x):
+        params["w"] = params["w"] * 2
+        more.append(x)
+        more[0] += 1
+        return params, ts.sum(more[1]) * more[0]
+
+    params, more, x = {"w": np.ones(2, np.float32)}, [1], np.ones(2, np.float32)
+    for _ in range(2):  # compiled, and then called again
+        changed, total = f(params, more, x)
+        assert changed["w"].tolist() == [2, 2] and total == 4
+        assert params["w"].tolist() == [1, 1] and more == [1]
+
+
+def test_a_gradient_may_be_changed():
+    @ts.function
+    def f(layer: ts.nn.Linear, x: Tensor["B", "D", f32]):
+        gradient = ts.grad(lambda layer: ts.sum(layer(x)))(layer)
+        gradient.weight = gradient.weight * 3
+        return gradient
+
+    assert f(ts.nn.Linear(2, 1, key=0), np.ones((1, 2), np.float32)).weight.tolist() == [[3], [3]]
+
+
 class Wrapped(ts.nn.Module):
     inner: ts.nn.Linear
 

@@ -46,6 +46,28 @@ def demand_coded(function: Any, args: tuple[Any, ...]) -> None:
         assert not [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(OWN)]
 
 
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda x, theirs: ts.exp(theirs), "TS501"),
+        (lambda x, theirs: ts.stack([x, theirs]), "TS501"),
+        (lambda x, theirs: x + theirs, "TS501"),
+        (lambda x, theirs: theirs + x, "TS501"),
+        (lambda x, theirs: ts.mse(x, theirs), "TS501"),
+        (lambda x, theirs: ts.exp(np.array([1, None])), "TS501"),
+        (lambda x, theirs: x.__setitem__(..., theirs), "TS207"),
+        (lambda x, theirs: x[theirs], "TS207"),
+    ],
+)
+def test_arrays_that_cannot_be_read_are_refused_at_the_call(call, code):
+    """PyTorch's parameters, whose gradients would be lost, and arrays of objects."""
+    torch = pytest.importorskip("torch")
+    with pytest.raises(LaunchError) as raised:
+        call(ts.ones((3,)), torch.nn.Parameter(torch.ones(3)))
+    (found,) = raised.value.diagnostics
+    assert found.code == code and found.span.file == __file__ and found.span.line == call.__code__.co_firstlineno
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_odd_arguments(name: str) -> None:

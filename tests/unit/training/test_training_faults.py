@@ -155,6 +155,10 @@ def test_what_train_does_not_take():
     refused("TS372", "each pass calls it without arguments, and it needs size, length", model, OPT, loss, passes)
     refused("TS372", "with the number of a batch, and it needs i, size;", model, OPT, loss, lambda i, size: (X, Y))
     refused("TS372", "item 1 of a batch is text, 'cat': loss takes arrays and numbers", model, OPT, loss, [(X, "cat")])
+    text = np.array(["cat", "dog"])
+    refused("TS372", "item 1 of a batch has elements of <U3: loss takes arrays", model, OPT, loss, [(X, text)])
+    rows = {"x": X, "y": text.astype(object)}
+    refused("TS372", "y of a batch has elements of object: loss takes arrays", model, OPT, loss, [rows])
     refused("TS372", "x of a batch is of type NoneType", model, OPT, loss, [{"x": None, "y": Y}])
     refused(
         "TS372", "batch has 'z', which loss does not take: it takes x, y", model, OPT, loss, [{"x": X, "y": Y, "z": Y}]
@@ -325,6 +329,15 @@ def test_buffers_are_not_trained_and_no_warning_is_about_them(recwarn):
 def test_a_loss_that_returns_nothing():
     with pytest.raises(ts.CompileError, match=r"(?s)TS106 in nothing.*the loss is None: it returns nothing"):
         ts.train(nn.Linear(2, 2, key=0), ts.optimizers.SGD(0.1), nothing, [np.ones((1, 2), np.float32)], live=False)
+
+
+@pytest.mark.parametrize("result", [lambda loss: {"loss": loss}, lambda loss: [loss, {"seen": 1}]])
+def test_a_loss_that_is_no_number(result):
+    def loss(model, x):
+        return result(ts.sum(model(x)))
+
+    with pytest.raises(ts.CompileError, match=r"(?s)TS106 in loss.*the loss is a number; "):
+        ts.train(nn.Linear(2, 2, key=0), ts.optimizers.SGD(0.1), loss, [np.ones((1, 2), np.float32)], live=False)
 
 
 def nothing(model, x):

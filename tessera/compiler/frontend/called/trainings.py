@@ -326,7 +326,7 @@ class _Own(ast.NodeTransformer):
     """Puts all names but Python's in <>."""
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
-        return node if node.id in ("isinstance", "tuple") else ast.Name(f"<{node.id}>", node.ctx)
+        return node if node.id in ("isinstance", "tuple", "list", "dict") else ast.Name(f"<{node.id}>", node.ctx)
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         return ast.arg(f"<{node.arg}>")

@@ -225,4 +225,5 @@ def _of_object(ev: Evaluator, node: ast.Attribute, value: Any, name: str) -> Any
     adopted = adopt(ev, node, found)
     if adopted is found:
         ev.depend(ast.unparse(node), found)
+        ev.keep_unchanged(found)
     return adopted

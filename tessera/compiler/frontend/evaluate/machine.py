@@ -276,9 +276,20 @@ class Evaluator(AnalysisRecord):
             return self.error("TS103", f"{name!r} is not defined{hint}", node, fixes=fixes)
         adopted = self.layer.adopt(name, value, node)
         self.depend(name, value)
-        if value.__class__ in (list, dict, set):
-            self._foreign[id(value)] = value
+        self.keep_unchanged(value)
         return value if adopted is MISSING else adopted
+
+    def keep_unchanged(self, value: Any, copied: bool = False) -> None:
+        """Notes the containers of a value from outside, which the program does not change. `copied`: its lists and
+        dicts are the program's own; what an object in it holds is the caller's."""
+        if isinstance(value, Record):
+            value, copied = tuple(value.members.values()), False
+        if value.__class__ not in (list, dict, set, tuple) or self.is_foreign(id(value)):
+            return
+        if not copied and not is_tuple(value):
+            self._foreign[id(value)] = value
+        for held in value.values() if is_dict(value) else value:
+            self.keep_unchanged(held, copied)
 
     def is_foreign(self, identity: int) -> bool:
         """Whether the container of this identity is not the program's own."""

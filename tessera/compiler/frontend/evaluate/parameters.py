@@ -37,6 +37,7 @@ from tessera.compiler.frontend.names.values import (
     is_dict,
     is_sequence,
     remade,
+    unshared,
 )
 from tessera.compiler.frontend.result import ArgType
 from tessera.compiler.ir.types import TensorType, shape_text
@@ -211,9 +212,13 @@ def _value(ev: Evaluator, p: Parameter, argument: Any, env: Mapping[str, Dim], g
     if argument is None:
         return None
     if argument is not ABSENT:
-        return _argument(ev, p, argument)
+        value = _argument(ev, p, argument)
+        ev.keep_unchanged(value, copied=True)
+        return value
     if p.default is not None and (given or p.static or not p.annotated):
-        return _default(ev, p)
+        value = _default(ev, p)
+        ev.keep_unchanged(value)
+        return value
     if given and not p.annotated:
         ev.error("TS105", f"{ev.definition.name} needs {p.name!r}", p.span)
         return UNKNOWN
@@ -239,7 +244,7 @@ def _argument(ev: Evaluator, p: Parameter, argument: Any, held: bool = False) ->
         kept = as_annotated(p, argument.value)
         if kept is MISSING:
             return ev.error("TS304", f"{p.name} is {argument.value!r}, which {p.annotation} cannot hold", p.span)
-        return represent(kept)
+        return unshared(represent(kept))
     if is_sequence(argument):
         return remade(argument, (_argument(ev, item_of(p, i), a, held) for i, a in enumerate(argument)))
     if is_dict(argument):

@@ -194,7 +194,11 @@ def change(ev: Evaluator, target: ast.Attribute, owner: Record, value: Any) -> N
     """Sets an attribute of the state of a method that is an effect. Other methods and functions are refused."""
     state = next((s for s in ev.states if s.record is owner), None)
     kind = effect_of(ev)
-    if state is None or not kind:
+    if state is None:  # a copy of one
+        why = "is changed by a function that a transform runs; return what it is to hold"
+        ev.error("TS102", f"{owner.type_name} {why}", target)
+        return
+    if not kind:
         message = f"{owner.type_name} is state of the caller, which effects alone change: decorate the method that sets"
         ev.error("TS102", f'{message} {target.attr!r} with @ts.effect("update")', target)
         return

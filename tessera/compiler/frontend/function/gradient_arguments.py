@@ -63,7 +63,9 @@ class Opened:
             message = f"{place} is {type_name(value)}: only floats have a gradient"
             raise self.refused("TS351", message + _instead_of_floats(value))
         self.arguments.append(opened)
-        return each(opened, lambda v: v.value if isinstance(v, Wanted) else v)
+        given = each(opened, lambda v: v.value if isinstance(v, Wanted) else v, outside=True)
+        self.ev.keep_unchanged(given, copied=True)
+        return given
 
     def _opened(self, value: Any, place: str, held: bool = False, buffer: bool = False) -> Any:
         """`held`: by a dataclass, whose numbers, functions and integers stay as they are."""
@@ -141,14 +143,15 @@ class Opened:
         return value
 
 
-def each(value: Any, of: Callable[[Any], Any]) -> Any:
-    """The same structure with each part replaced."""
+def each(value: Any, of: Callable[[Any], Any], outside: bool = False) -> Any:
+    """The same structure with each part replaced. `outside`: its objects are those of a caller."""
     if is_sequence(value):
-        return remade(value, [each(v, of) for v in value])
+        return remade(value, [each(v, of, outside) for v in value])
     if is_dict(value):
-        return {k: each(v, of) for k, v in value.items()}
+        return {k: each(v, of, outside) for k, v in value.items()}
     if isinstance(value, Record):
-        return Record(value.type_name, {k: each(v, of) for k, v in value.members.items()}, value.cls)
+        members = {k: each(v, of, outside) for k, v in value.members.items()}
+        return Record(value.type_name, members, value.cls, outside)
     return of(value)
 
 

@@ -118,7 +118,9 @@ class MappedCall:
             at = next(found) if dim is None else self._named(v, dim)
             return v if at is None else self._opened(v, at, place)
 
-        return each(value, one)
+        element = each(value, one, outside=True)
+        self.ev.keep_unchanged(element, copied=True)
+        return element
 
     def _named(self, v: Value, dim: str) -> int | None:
         """The axis that the annotation of a parameter calls `dim`."""

@@ -298,6 +298,17 @@ def remade(value: list[Any] | tuple[Any, ...], items: Iterable[Any]) -> Any:
     return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
 
 
+def unshared(value: Any) -> Any:
+    """A copy that shares no container: what is stored into one is not in the other."""
+    if isinstance(value, Record):
+        return Record(value.type_name, unshared(value.members), value.cls, value.outside)
+    if value.__class__ is dict:
+        return {k: unshared(v) for k, v in value.items()}
+    if value.__class__ is set:
+        return value.copy()
+    return remade(value, [unshared(v) for v in value]) if is_sequence(value) else value
+
+
 def is_collection(value: Any) -> TypeGuard[Collection[Any]]:
     return isinstance(value, (list, tuple, set, frozenset))
 

@@ -43,8 +43,8 @@ from tessera.compiler.frontend.names.values import (
     is_static,
     is_tuple,
     leaves,
-    remade,
     type_name,
+    unshared,
 )
 from tessera.language import dims
 from tessera.language.dims import Expr
@@ -426,16 +426,7 @@ def replace_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
         if name not in known:
             hint, fixes = ev.suggest(name, known, keyword_span(ev, node, name))
             return ev.error("TS105", f"{record.type_name} has no field {name!r}{hint}", node, fixes=fixes)
-    return Record(record.type_name, _unshared(record.members) | kwargs, record.cls)
-
-
-def _unshared(value: Any) -> Any:
-    """A copy that shares no container: what is stored into one is not in the other."""
-    if isinstance(value, Record):
-        return Record(value.type_name, _unshared(value.members), value.cls, value.outside)
-    if is_dict(value):
-        return {k: _unshared(v) for k, v in value.items()}
-    return remade(value, [_unshared(v) for v in value]) if is_sequence(value) else value
+    return Record(record.type_name, unshared(record.members) | kwargs, record.cls)
 
 
 def setattr_(ev: Evaluator, node: ast.AST, args: Args, kwargs: Kwargs) -> Any:
