@@ -218,6 +218,7 @@ CODES: dict[str, CodeEntry] = {
                        "compiler.pipeline, compiler.register, compiler.targets.base"),
     "TS615": CodeEntry("Extension error", "a registered pass or scheduler failed, or left IR that is not valid",
                        "compiler.pipeline"),
+    "TS616": CodeEntry("File error", "a file or folder that a command needs cannot be read or written", "cli"),
     # TS7xx: profiling
     "TS701": CodeEntry("Profile error", "a file is not a saved profile, or is damaged", "profiler.storage"),
     "TS702": CodeEntry("Profiler error", "a profiler is entered while it is recording", "profiler.session"),

@@ -11,7 +11,6 @@ import ast
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -21,6 +20,7 @@ from tessera.compiler.frontend.result import Analysis
 from tessera.compiler.frontend.syntax.parse import compile_text, parse
 from tessera.errors import CompileError, Diagnostic, TesseraError, register_source
 from tessera.language.decorators import Decorated
+from tessera_jupyter import findings
 
 _FLAGS = __future__.annotations.compiler_flag
 _registered: dict[str, str] = {}  # file -> text
@@ -70,7 +70,7 @@ def run(shell: InteractiveShell, body: str, above: int, dims: Mapping[str, int])
     try:
         _execute(shell, tree, file)
     except Exception as e:  # told together with what the analysis finds
-        error = e.with_traceback(_within(e.__traceback__, file))
+        error = e.with_traceback(findings.within(e.__traceback__, file))
     found = tuple(Defined(path, p, _analysed(p, dims)) for path, p in _defined(shell, tree, file))
     diagnostics = [d for each in found for d in each.analysis.diagnostics]
     if isinstance(error, TesseraError):
@@ -119,13 +119,6 @@ def _execute(shell: InteractiveShell, tree: ast.Module, file: str) -> None:
     exec(compile(ast.Module(body, []), file, "exec", flags=_FLAGS, dont_inherit=True), shell.user_ns)
     if last:
         exec(compile(ast.Interactive(last), file, "single", flags=_FLAGS, dont_inherit=True), shell.user_ns)
-
-
-def _within(tb: TracebackType | None, file: str) -> TracebackType | None:
-    """The traceback from the cell's own first frame on."""
-    while tb is not None and tb.tb_frame.f_code.co_filename != file:
-        tb = tb.tb_next
-    return tb
 
 
 def _defined(shell: InteractiveShell, tree: ast.Module, file: str) -> Iterator[tuple[str, Decorated[Any, Any]]]:

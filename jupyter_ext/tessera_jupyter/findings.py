@@ -8,6 +8,7 @@ import os
 import textwrap
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -134,6 +135,27 @@ def tell(shell: InteractiveShell, error: Exception, tb: TracebackType | None, cl
     else:
         lines = shell.InteractiveTB.structured_traceback(type(error), error, tb)
     setattr(error, _TOLD, lambda: lines)
+
+
+def within(tb: TracebackType | None, file: str) -> TracebackType | None:
+    """The traceback from the first frame of a text on."""
+    while tb is not None and tb.tb_frame.f_code.co_filename != file:
+        tb = tb.tb_next
+    return tb
+
+
+@contextmanager
+def told_from(shell: InteractiveShell, *files: str) -> Iterator[None]:
+    """What code of these texts raises is shown from its own frames on: those of the magic that ran it help nobody."""
+    try:
+        yield
+    except TesseraError:
+        raise  # it shows its findings
+    except Exception as e:
+        own = next(filter(None, (within(e.__traceback__, file) for file in files)), None)
+        if own is not None:
+            tell(shell, e, own)
+        raise
 
 
 def _shorten(shell: InteractiveShell, interrupt: KeyboardInterrupt, tb: TracebackType | None) -> None:

@@ -231,7 +231,8 @@ class TesseraMagics(Magics):
     def _compare(self, request: MagicRequest) -> None:
         pair = _pair(request.expression)
         calls = [lambda code=code: eval(code, self.shell.user_ns) for code in pair]
-        with progress(f"Running {request.expression} by turns"):
+        files = (code.co_filename for code in pair)
+        with progress(f"Running {request.expression} by turns"), findings.told_from(self.shell, *files):
             found = side_by_side(*calls)
         display(found)
 
@@ -330,13 +331,8 @@ class TesseraMagics(Magics):
         It runs once before, so that compiling what is new is over, and then several times, so that what differs from
         run to run is known (see `Profiler.repeat`); `once` keeps to one run.
         """
-        try:
-            name = f"<%tessera {next(_expressions)}>"  # under it hints find the text
-            code = compile(expression, name, "eval")
-        except SyntaxError as e:
-            raise UsageError(f"{expression!r} is not an expression that could be run: {e.msg}") from None
-        register_source(name, expression + "\n")
-        with progress(f"Running {expression}"):
+        code = _expression(expression)
+        with progress(f"Running {expression}"), findings.told_from(self.shell, code.co_filename):
             if not once:
                 with Profiler():  # the variant that records its tiles is compiled by this one
                     eval(code, self.shell.user_ns)
@@ -374,6 +370,17 @@ def _check_target(name: str) -> None:
         targets.get(devices.resolve(name))
 
 
+def _expression(text: str) -> CodeType:
+    """Its code, under a name by which hints and tracebacks find the text. Raises UsageError."""
+    name = f"<%tessera {next(_expressions)}>"
+    try:
+        code = compile(text, name, "eval")
+    except SyntaxError as e:
+        raise UsageError(f"{text!r} is not an expression that could be run: {e.msg}") from None
+    register_source(name, text + "\n")
+    return code
+
+
 def _pair(expression: str) -> tuple[CodeType, CodeType]:
     """The two calls of `f(x), g(x)`. Raises UsageError."""
     try:
@@ -382,5 +389,5 @@ def _pair(expression: str) -> tuple[CodeType, CodeType]:
         raise UsageError(f"{expression!r} is not an expression that could be run: {e.msg}") from None
     if not isinstance(found, ast.Tuple) or len(found.elts) != 2:
         raise UsageError(f"{expression!r} is not two calls; usage: %tessera compare f(x), g(x)")
-    old, new = (compile(ast.Expression(one), "<%tessera>", "eval") for one in found.elts)
+    old, new = (_expression(ast.unparse(one)) for one in found.elts)
     return old, new

@@ -276,7 +276,12 @@ class CellText(Text):
         return lsp.Position(self.first + position.line, position.character)
 
     def _own(self, position: lsp.Position) -> lsp.Position:
-        return lsp.Position(max(position.line - self.first, 0), position.character)
+        row = position.line - self.first
+        if row < 0:
+            return lsp.Position(0, 0)
+        if row >= self.rows:  # of what was longer before it was broken, and is remembered
+            return lsp.Position(self.rows - 1, self.units(self.lines[self.first + self.rows - 1]))
+        return lsp.Position(row, position.character)
 
     def offset(self, position: lsp.Position) -> int:
         return super().offset(self._whole(position))

@@ -126,7 +126,10 @@ class _Costs:
     @classmethod
     def of_options(cls, target: str, dims: str | None) -> _Costs:
         from tessera.cli.programs import sizes  # slow: the compiler, for those who ask for costs
+        from tessera.compiler.targets import base as targets  # slow: as above
+        from tessera.runtime.arrays import devices  # slow: as above
 
+        targets.get(devices.resolve(target))  # which raises where there is no such target
         return cls(target, sizes(dims))
 
     def of(self, file: FileAnalysis) -> Iterator[tuple[Span, str, str]]:
@@ -150,7 +153,7 @@ def _check(path: Path, modules: Modules, shapes: bool, numerics: bool, costs: _C
     except CompileError as e:
         return _Found(list(e.diagnostics))
     except OSError as e:
-        return _Found([Diagnostic("TS101", f"the file cannot be read: {e.strerror}", Span(str(path), 0, 0, 0, 0))])
+        return _Found([Diagnostic("TS101", f"{path} cannot be read: {e.strerror}", Span(str(path), 0, 0, 0, 0))])
     analysis = FileAnalysis(str(path), modules=modules)
     analysis.update(text)
     return _Found(

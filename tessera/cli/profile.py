@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tessera import asarray, knobs
-from tessera.cli.programs import named, sizes, values
+from tessera.cli.programs import check_sizes, named, sizes, values
 from tessera.cli.run import execute
 from tessera.compiler.frontend.names.signature import definition_signature
 from tessera.compiler.frontend.names.values import remade
@@ -132,9 +132,7 @@ def _prepared(
         raise CompileError(errors)
     set_to = values(settings, analysis, running=True)
     declared = declared_sizes(definition_signature(analysis.definition))
-    if unknown := [n for n in given if n not in declared]:
-        has = f"it has {', '.join(declared)}" if declared else "it has none"
-        raise typer.BadParameter(f"{name} has no size {unknown[0]!r}; {has}")
+    check_sizes(given, analysis)
     chosen, on_gpu = _target(target)
     program = execute(Path(file), [], name="__profile__").get(name)
     if not isinstance(program, Decorated):

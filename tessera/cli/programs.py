@@ -16,7 +16,7 @@ from tessera.compiler.frontend.names.definition import Definition
 from tessera.compiler.frontend.names.signature import as_annotated, definition_signature, is_scalar
 from tessera.compiler.frontend.names.values import MISSING, Static
 from tessera.compiler.frontend.result import Analysis
-from tessera.compiler.frontend.sizes import REST
+from tessera.compiler.frontend.sizes import REST, declared_sizes
 from tessera.compiler.ir.types import TensorType
 from tessera.compiler.phases import phase
 from tessera.compiler.pipeline import Lowered, lower
@@ -74,6 +74,7 @@ def find(
     From the text alone: the file's, or `text` where that is newer.
     """
     found = named(where, text)
+    check_sizes(dims or {}, found)
     arguments: dict[str, Any] = ranked(found.definition, dims or {}) or {}
     arguments |= {name: Static(value) for name, value in values(given, found).items()}
     one = analyse(found.definition, arguments or None, dims) if dims or arguments else found
@@ -81,6 +82,14 @@ def find(
         errors = [d for d in one.diagnostics if d.severity == "error"]
         raise CompileError(errors or [d.with_notes(*_advice(found.definition, dims or {})) for d in one.undecided])
     return one
+
+
+def check_sizes(given: Mapping[str, int], analysis: Analysis) -> None:
+    """A size that the function has not is the command line's fault."""
+    has = {**declared_sizes(definition_signature(analysis.definition)), **analysis.dims}
+    if unknown := [n for n in given if n not in has]:
+        known = f"it has {', '.join(has)}" if has else "it has none"
+        raise typer.BadParameter(f"{analysis.name} has no size {unknown[0]!r}; {known}")
 
 
 def ranked(definition: Definition, dims: Mapping[str, int]) -> dict[str, TensorType] | None:
@@ -112,16 +121,17 @@ def named(where: str, text: str | None = None) -> Analysis:
     if not colon or not (name.isidentifier() or name.isdecimal()):
         raise typer.BadParameter(f"{where!r} is not FILE:NAME, as in model.py:attention")
     found = [a for a in read(file, text) if a.definition.owner is None]
+    has = f"it has {', '.join(a.name for a in found)}" if found else "it has none"
     if name.isdecimal():
         holding = [a for a in found if a.definition.line <= int(name) <= (a.definition.tree.end_lineno or 0)]
-        analyses = {name: holding[-1]} if holding else {}  # the innermost
-    else:
-        analyses = {a.name: a for a in found}
+        if not holding:
+            raise typer.BadParameter(f"line {name} of {file} is in no function or kernel; {has}")
+        return holding[-1]  # the innermost
+    analyses = {a.name: a for a in found}
     if name not in analyses:
         close = difflib.get_close_matches(name, analyses, n=1)
-        has = f"it has {', '.join(analyses)}" if analyses else "it has none"
         raise typer.BadParameter(
-            f"{file} has no function or kernel {name!r}{f'; did you mean {close[0]!r}?' if close else f'; {has}'}"
+            f"{file} has no function or kernel {name!r}; {f'did you mean {close[0]!r}?' if close else has}"
         )
     return analyses[name]
 

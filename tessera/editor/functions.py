@@ -10,6 +10,7 @@ from typing import Any
 from tessera.compiler.frontend.called.inside import Inside
 from tessera.compiler.frontend.incremental import FileAnalysis
 from tessera.compiler.frontend.result import Analysis, ExprInfo
+from tessera.compiler.ir.core import Op
 from tessera.compiler.ir.types import TensorType
 from tessera.errors import Diagnostic, Span
 
@@ -77,3 +78,8 @@ def takes_gradients(analysis: Analysis) -> bool:
     """Whether a function has a backward pass inside."""
     op = analysis.op
     return op is not None and op.name != "tile.func" and any(o.origin.order for o in op.walk())
+
+
+def where(op: Op) -> tuple[Span, ...]:
+    """Where the operators of a program stand: they move with the text, while the program stays."""
+    return tuple(o.span for o in op.walk())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tessera.compiler.frontend.called.inside import CalledProgram
@@ -15,8 +15,8 @@ from tessera.compiler.predict import quantity
 from tessera.compiler.schedule.cost import time_by_peaks
 from tessera.compiler.schedule.saved_values import KeptValue, kept
 from tessera.compiler.timing.launches import peaks_for
-from tessera.editor.functions import takes_gradients
-from tessera.errors import TesseraError
+from tessera.editor.functions import takes_gradients, where
+from tessera.errors import Span, TesseraError
 
 LARGEST = 300
 """operators of a program that is scheduled when somebody asks about it"""
@@ -29,31 +29,44 @@ class KeptValues:
     """Found once for each analysis of a function, and for the sizes and the target that it is asked for."""
 
     largest: int = LARGEST
-    known: dict[Op, tuple[object, list[KeptValue]]] = field(default_factory=dict[Op, "tuple[object, list[KeptValue]]"])
+    known: dict[Op, _Found] = field(default_factory=dict[Op, "_Found"])
 
     def of(self, programs: Iterable[CalledProgram], dims: Mapping[str, int], target: str) -> list[KeptValue]:
         """What all programs with a backward pass keep, arguments left out."""
-        state, before, now = (target, dict(dims)), self.known, dict[Op, tuple[object, list[KeptValue]]]()
+        state, before, now = (target, dict(dims)), self.known, dict[Op, _Found]()
         found: list[KeptValue] = []
         for program in programs:
             op, analysis = program.analysis.op, program.analysis
             if op is None or not takes_gradients(analysis):
                 continue
             old = before.get(op)
-            now[op] = (
-                old
-                if old is not None and old[0] == state
-                else (state, _kept_values(analysis, op, {**dims, **program.sizes}, target, self.largest))
-            )
-            found += (_moved(v, program) for v in now[op][1])
+            if old is None or old.state != state:
+                values = _kept_values(analysis, op, {**dims, **program.sizes}, target, self.largest)
+                old = _Found(state, values, where(op))
+            now[op] = old
+            found += _moved(old, op, program)
         self.known = now
         return found
 
 
-def _moved(value: KeptValue, program: CalledProgram) -> KeptValue:
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What an operator's program keeps, for a target and sizes, and where its operators stood then."""
+
+    state: object
+    values: list[KeptValue]
+    places: tuple[Span, ...]
+
+
+def _moved(found: _Found, op: Op, program: CalledProgram) -> Iterator[KeptValue]:
     """With the places where its text is now."""
-    readers = tuple((operator, program.moved(span)) for operator, span in value.readers)
-    return replace(value, at=program.moved(value.at), readers=readers)
+    moves = dict(zip(found.places, where(op), strict=True))
+
+    def now(span: Span) -> Span:
+        return program.moved(moves.get(span, span))
+
+    for value in found.values:
+        yield replace(value, at=now(value.at), readers=tuple((operator, now(span)) for operator, span in value.readers))
 
 
 def _kept_values(analysis: Analysis, op: Op, dims: Mapping[str, int], target: str, largest: int) -> list[KeptValue]:

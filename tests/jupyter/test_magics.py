@@ -160,6 +160,22 @@ def test_an_expression_that_cannot_run_leaves_the_session_usable(doubled, expres
     assert doubled.run(CALL).error is None
 
 
+@pytest.mark.parametrize(
+    "line", ["profile missing(1)", "hints missing(1)", "compare missing(1), double(2)", "memory missing(1)"]
+)
+def test_what_an_expression_raises_is_shown_from_its_own_line_on(doubled, line):
+    ran = doubled.run(f"%tessera {line}")
+    said = re.sub("\x1b\\[[0-9;]*m", "", ran.stdout)  # without colours
+    assert isinstance(ran.error, NameError)
+    assert "missing(1)" in said and "name 'missing' is not defined" in said
+    assert "magics.py" not in said
+
+
+def test_what_python_refuses_in_a_cell_is_a_finding(nb):
+    ran = nb.run("%%tessera\nx = 1\nreturn x")
+    assert "TS101" in ran.text and "'return' outside function" in ran.text and "parse.py" not in ran.stdout
+
+
 def test_ir(doubled):
     ran = doubled.run("%tessera ir double --level tile")
     assert "func double_0_" in ran.stdout

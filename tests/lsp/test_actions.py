@@ -144,6 +144,27 @@ async def test_a_precision_that_callers_do_not_give_says_so(editor):
     assert [a.disabled.reason.partition(":")[0] for a in found.values()] == ["in caller"] * 2
 
 
+async def test_a_precision_that_callers_of_an_object_do_not_give_says_so(editor):
+    text = """import tessera as ts
+from tessera import Tensor, nn
+
+
+class Twice(nn.Module):
+    weight: Tensor["N"]
+
+    def __call__(self, x: Tensor["N"]) -> Tensor["N"]:
+        return x * 2
+
+
+@ts.function
+def step(model: Twice, x: Tensor["N"]):
+    return model(x)
+"""
+    doc = editor.open(text, "object.py")
+    found = await actions(editor, doc, "def __ca|ll__", kind="refactor.rewrite.precision")
+    assert found and all(a.disabled and "in step: " in a.disabled.reason for a in found.values()), found
+
+
 async def test_a_precision_changes_casts_with_the_annotations(editor):
     kernel = """@ts.kernel
 def mix(p: Tensor["M", "K"], v: Tensor["K", "N", "bf16"], out: Tensor["M", "N", bf16]):

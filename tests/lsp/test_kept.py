@@ -62,6 +62,19 @@ async def test_hover_says_who_needs_it_and_what_it_would_cost(start):
     assert all(label.endswith("KiB") for label in await hinted(editor, doc))
 
 
+async def test_what_is_kept_moves_with_the_text(start):
+    editor = await start(options={"dims": {"B": 256, "D": 64}})
+    doc = editor.open(TEXT)
+    first = await hovered(editor, doc, "        hid|den = ")
+    hints = await hinted(editor, doc)
+    for place in ("@ts.function", "def block", "import tessera"):
+        editor.replace(doc, place, f"# a note\n{place}")
+        fresh = editor.open(editor.texts[doc.uri], "fresh.py")
+        now = await hovered(editor, doc, "        hid|den = ")
+        assert "Gradient: " in now and "Kept for" in now and now == await hovered(editor, fresh, "        hid|den = ")
+        assert now != first and await hinted(editor, doc) == hints
+
+
 async def test_sizes_that_nobody_gave_stay_symbolic(editor):
     doc = editor.open(TEXT)
     assert "Kept for the backward pass, 4*B*D B" in await hovered(editor, doc, "        hid|den = ")

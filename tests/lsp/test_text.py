@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lsprotocol import types as lsp
+from tessera_lsp.notebook import CellText
 from tessera_lsp.text import Text
 
 from tessera.errors import Span
@@ -57,3 +58,11 @@ def test_byte_order_mark_and_line_ends():
     assert made.plain == "a\nb\nc\nd\u2028e\ff"
     assert made.at(1, 1) == lsp.Position(0, 1) and made.place(lsp.Position(0, 1)) == (1, 1)
     assert made.at(4, 3) == lsp.Position(3, 2)
+
+
+def test_places_outside_of_a_cell_are_moved_inside():
+    """A function that is broken is remembered with as many lines as it had, which may reach into the next cell."""
+    cell = CellText(Text("above\none\n😀 two\nbelow"), 1, 2)
+    assert [cell.at(line, 3) for line in (1, 2, 3, 4, 5)] == [
+        lsp.Position(*place) for place in ((0, 0), (0, 2), (1, 3), (1, 6), (1, 6))
+    ]

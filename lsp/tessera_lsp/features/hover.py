@@ -18,7 +18,7 @@ from tessera.compiler.levels import NoIR, spills
 from tessera.compiler.predict import refused
 from tessera.compiler.schedule.refusals import Refusal
 from tessera.editor import parameters, signatures
-from tessera.editor.functions import Known, is_tensor, policy_of
+from tessera.editor.functions import Known, is_tensor, policy_of, where
 from tessera.editor.kept import KeptValues, why
 from tessera.editor.members import Objects, described
 from tessera.editor.names import COORDINATE, bound_by, covers, definition_name, dim_at, is_local, word_at, word_span
@@ -49,7 +49,8 @@ def register(server: TesseraServer) -> None:
         if isinstance(word, ast.arg) or (isinstance(word, ast.Name) and is_local(known, word.id)):
             return ""
         settings = server.settings_for(document)
-        op, state = known.analysis.op, (settings.target, dict(settings.dims))
+        op = known.analysis.op
+        state = settings.target, dict(settings.dims), where(op) if op is not None else ()
         old = kept.get(document.uri)
         if old is None or old[0] is not op or old[1] != state:
             for closed in [uri for uri in kept if not server.is_open(uri)]:

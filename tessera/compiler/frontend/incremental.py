@@ -7,32 +7,29 @@ and by what it depends on, so that an edit in one body analyses that body alone.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import tessera.compiler.frontend.library  # noqa: F401  # pyright: ignore[reportUnusedImport]: registers `ts.nn`
 from tessera.collector import collector_paused
 from tessera.compiler.frontend.analyse import analyse
-from tessera.compiler.frontend.called.inside import CalledProgram, Inside, MadeObject, inside
+from tessera.compiler.frontend.called.inside import CalledProgram, Inside, MadeObject, current, inside
 from tessera.compiler.frontend.definitions import definitions
 from tessera.compiler.frontend.module import GIVEN_UP, TextScope
+from tessera.compiler.frontend.moving import moved
 from tessera.compiler.frontend.names.definition import Definition, Scope
-from tessera.compiler.frontend.names.frame import Closure
 from tessera.compiler.frontend.names.values import CALLED, OutsideArray, Record
 from tessera.compiler.frontend.names.vocabulary import is_known
-from tessera.compiler.frontend.result import Analysis, ExprInfo, changed, each_once
+from tessera.compiler.frontend.result import Analysis, changed, each_once
 from tessera.compiler.frontend.syntax.assigned import assigned_names
 from tessera.compiler.frontend.syntax.parse import source_of
 from tessera.compiler.frontend.syntax.reparse import ParsedStatements, parsing
 from tessera.compiler.frontend.syntax.trees import first_line
 from tessera.compiler.frontend.workspace import Modules
-from tessera.compiler.ir.core import Op
-from tessera.compiler.ir.launches import kernel_of, outside_kernels
 from tessera.errors import NOWHERE, CompileError, Diagnostic, Span, register_source
 from tessera.immutable import mutable
 
@@ -46,10 +43,9 @@ _NAMES = frozenset({"TS103", "TS104", "TS105", "TS211"})
 
 @mutable
 class _Kept:
-    """One function's analysis, with its text and first line when it was made."""
+    """One function's analysis, with its text."""
 
     text: str
-    line: int
     analysis: Analysis
 
 
@@ -118,7 +114,7 @@ class FileAnalysis:
                 own = "\n".join(lines[definition.line - 1 : definition.tree.end_lineno])
                 with collector_paused():
                     analysis = self._reuse(self._kept.get(key), own, definition, unchanged)
-                    kept[key] = _Kept(own, definition.line, analysis or self._analyse(definition))
+                    kept[key] = _Kept(own, analysis or self._analyse(definition))
                 yield
         except BaseException:
             self._kept |= kept  # what has moved must not be moved again
@@ -242,10 +238,8 @@ class FileAnalysis:
         same = partial(unchanged, before=before) if definition.scope is self.scope else None
         if changed(old.analysis, definition.scope, same):
             return None
-        shift = definition.line - old.line
-        if shift and not is_local(old.analysis, old.line, text.count("\n")):
-            return None  # places in other functions have moved by other distances
-        return moved(old.analysis, definition, shift)
+        analysis = current(old.analysis, self.scope)
+        return moved(analysis, definition) if analysis is not None else None
 
     def _analyse(self, definition: Definition) -> Analysis:
         """Where a part of the function does not parse, findings rest on what does. What is shown may also rest on
@@ -295,7 +289,7 @@ def read_text(path: str | Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
-        message = f"the file is not UTF-8 text (byte {data[e.start]:#04x} at offset {e.start})"
+        message = f"{path} is not UTF-8 text (byte {data[e.start]:#04x} at offset {e.start})"
         raise CompileError(Diagnostic("TS101", message, replace(NOWHERE, file=str(path)))) from None
 
 
@@ -430,85 +424,3 @@ def _free(node: ast.AST) -> Iterator[str]:
         yield node.id
     for inner in ast.iter_child_nodes(node):
         yield from _free(inner)
-
-
-# The analysis of a function that stands some lines further down than when it was made.
-
-
-class Moved(Sequence[ExprInfo]):
-    """Expressions some lines further down, made on request: only few functions of a long file are on the screen."""
-
-    __slots__ = ("_found", "_lines", "_was")
-
-    def __init__(self, was: Sequence[ExprInfo], lines: int) -> None:
-        self._was, self._lines = was, lines
-        self._found: list[ExprInfo] | None = None
-
-    @classmethod
-    def by(cls, was: Sequence[ExprInfo], lines: int) -> Moved:
-        """However often a function has moved, its expressions are moved once."""
-        return cls(was._was, was._lines + lines) if isinstance(was, Moved) else cls(was, lines)
-
-    @property
-    def _all(self) -> list[ExprInfo]:
-        if self._found is None:
-            self._found = [ExprInfo(_at(self._lines, e.span), e.type, e.name, e.kind) for e in self._was]
-        return self._found
-
-    @overload
-    def __getitem__(self, index: int) -> ExprInfo: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[ExprInfo]: ...
-    def __getitem__(self, index: int | slice) -> ExprInfo | Sequence[ExprInfo]:
-        return self._all[index]
-
-    def __len__(self) -> int:
-        return len(self._was)
-
-
-def _at(by: int, s: Span) -> Span:
-    return Span(s.file, s.line + by, s.col, s.end_line + by, s.end_col) if s.line else s
-
-
-def moved(analysis: Analysis, definition: Definition, by: int) -> Analysis:
-    """The same analysis for a definition that stands `by` lines further down."""
-    for op in analysis.launches:
-        _follow(kernel_of(op), definition)
-    if not by:
-        return replace(analysis, definition=definition)
-
-    at = partial(_at, by)
-    name = Path(definition.file).name
-    place = re.compile(rf"(?<!\w){re.escape(name)}:(\d+)")  # of the return annotation, say
-
-    def moved_finding(d: Diagnostic) -> Diagnostic:
-        message = place.sub(lambda m: f"{name}:{int(m[1]) + by}", d.message)
-        notes = tuple(replace(n, span=at(n.span)) if n.span else n for n in d.notes)
-        fixes = tuple(replace(f, edits=tuple(replace(e, span=at(e.span)) for e in f.edits)) for f in d.fixes)
-        return replace(d, message=message, span=at(d.span), notes=notes, fixes=fixes)
-
-    whole = [analysis.op] if analysis.op is not None else []
-    blocks = (*(b for op in whole for r in op.regions for b in r.blocks), *analysis.evaluated)
-    for op in {id(op): op for op in (*whole, *outside_kernels(*blocks))}.values():  # most are in both
-        op.span = at(op.span)
-    return replace(
-        analysis, definition=definition, diagnostics=tuple(map(moved_finding, analysis.diagnostics)),
-        expressions=Moved.by(analysis.expressions, by),
-        dims={n: at(s) for n, s in analysis.dims.items()}, undecided=tuple(map(moved_finding, analysis.undecided)),
-    )  # fmt: skip
-
-
-def _follow(kernel: Op, definition: Definition) -> None:
-    """A kernel of the same file that a function launches may have moved by another distance."""
-    found = definition.scope.lookup(str(kernel.attrs["sym_name"]))
-    if isinstance(found, Closure) and found.definition.file == definition.file == kernel.span.file:
-        by = found.definition.span.line - kernel.span.line
-        for op in kernel.walk() if by else ():
-            op.span = _at(by, op.span)
-
-
-def is_local(analysis: Analysis, line: int, extra: int) -> bool:
-    """Whether all places that its findings name are in these lines, so that they move alike."""
-    spans = [n.span for d in analysis.diagnostics for n in d.notes if n.span is not None and n.span.line]
-    spans += [d.span for d in analysis.diagnostics]
-    return all(line <= s.line <= line + extra for s in spans)

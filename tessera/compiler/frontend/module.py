@@ -10,6 +10,7 @@ import builtins
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Protocol, TypeGuard
 from weakref import WeakKeyDictionary
 
@@ -90,6 +91,12 @@ class TextScope:
         """whether something that the text makes outside of programs rests on layers, not on constructors alone"""
         for node in _statements(tree.body):
             self._bind(node)
+
+    @cached_property
+    def functions(self) -> dict[ast.FunctionDef, None]:
+        """Those of the module and of its classes, in order."""
+        bodies = (node.body if isinstance(node, ast.ClassDef) else [node] for node in self.tree.body)
+        return {node: None for body in bodies for node in body if isinstance(node, ast.FunctionDef)}
 
     def _is_bound(self, name: str, node: ast.stmt) -> None:
         self.bound[name] = node

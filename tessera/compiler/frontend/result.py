@@ -5,7 +5,7 @@ Editors, the notebook's Shapes tab, `tessera check` and the code generator all r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal, TypeAlias
 
@@ -50,11 +50,11 @@ class ExprInfo:
 
 @immutable
 class InnerCall:
-    """A call that was evaluated in place, of a function of a user's text: the types of its expressions there, by place
-    and kind, and the objects that it was given."""
+    """A call that was evaluated in place, of a function of a user's text: the types of its expressions there, and the
+    objects that it was given."""
 
     definition: Definition
-    types: Mapping[Any, ExprInfo]
+    types: Collection[ExprInfo]
     given: Mapping[str, Record]
 
 

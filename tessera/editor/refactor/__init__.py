@@ -80,13 +80,18 @@ def tried(known: Known, edits: Iterable[Edit]) -> Tried | None:
 
 
 def spread(document: OpenFile, known: Known, edits: Iterable[Edit], name: str) -> list[Diagnostic]:
-    """The errors that a change brings to functions in which `name` is written, callers or `name` itself."""
+    """The errors that a change brings to functions in which `name` is written, callers or `name` itself; of a method
+    to all, for calls of an object need not write its name."""
     changed = edited(known, edits)
     if changed is None or not isinstance(changed.scope, TextScope):
         return []
     before = {(d.code, d.message) for d in document.diagnostics}
     word, lines = re.compile(rf"\b{re.escape(name)}\b"), changed.source.split("\n")
-    concerned = (d for d in definitions(changed.scope) if word.search("\n".join(lines[d.line - 1 : d.tree.end_lineno])))
+    method = known.analysis.definition.owner is not None and name == known.analysis.name
+    concerned = (
+        d for d in definitions(changed.scope)
+        if method or word.search("\n".join(lines[d.line - 1 : d.tree.end_lineno]))
+    )  # fmt: skip
     found = (e for d in concerned for e in analyse(d).diagnostics)
     return [e for e in found if e.severity == "error" and (e.code, e.message) not in before]
 

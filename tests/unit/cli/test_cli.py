@@ -6,12 +6,14 @@ import contextlib
 import importlib
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import tessera as ts
 from tessera import cli
 from tessera.cli.app import COMMANDS
 from tests.processes import run_python
@@ -190,14 +192,41 @@ def test_run_and_profile_a_script(folder: Path) -> None:
         (("compile", "good.py"), "FILE:NAME"),
         (("compile", "good.py:scaled", "--target", "sm_42"), "TS601"),
         (("frobnicate",), "No such command"),
+        (("ir", "good.py:4"), "line 4 of good.py is in no function or kernel; it has scaled, saxpy"),
+        (("ir", "good.py:scaled", "--dims", "Q=3"), "scaled has no size 'Q'; it has B, D"),
+        (("compile", "good.py:saxpy", "--dims", "B=3", "-o", "out"), "saxpy has no size 'B'; it has n"),
+        (("compile", "good.py:scaled", "-o", "wrong.py"), "TS616 wrong.py: File exists"),
+        (("trace", "merge", "good.npz", "-o", "absent/t.json"), "TS616 absent/t.json: No such file or directory"),
+        (("check", "good.py", "latin.py"), "TS101 latin.py is not UTF-8 text"),
+        (("check", "good.py", "--costs", "--target", "sm_42"), "TS601"),
     ],
 )
 def test_mistakes_on_the_command_line_are_said_without_a_traceback(
     folder: Path, words: tuple[str, ...], said: str
 ) -> None:
+    (folder / "latin.py").write_bytes(b"import tessera  # caf\xe9")
+    with ts.profiler() as prof:
+        pass
+    prof.save(folder / "good.npz")
     result = answered(*words, cwd=folder)
     text = " ".join((result.stderr + result.stdout).replace("│", " ").split())
     assert result.returncode in (1, 2) and said in text and "Traceback" not in text
+
+
+def test_a_terminal_that_has_not_the_letters_of_a_name(folder: Path) -> None:
+    (folder / "wrong.py").write_text(WRONG.replace('"D"', '"Δ"'), "utf-8")
+    found = subprocess.run(
+        [sys.executable, "-m", "tessera", "check", "wrong.py"],
+        cwd=folder, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert found.returncode == 1 and r"\u0394" in found.stdout and "TS900" not in found.stderr, found
+
+
+def test_a_file_that_a_script_does_not_find_is_its_own_business(folder: Path) -> None:
+    (folder / "opens.py").write_text("def f():\n    open('absent')\nf()\n")
+    for command in ("run", "profile"):
+        said = answered(command, "opens.py", cwd=folder)
+        assert said.returncode == 1 and "Traceback" in said.stderr and "TS616" not in said.stderr
 
 
 def test_a_mistake_in_no_line_of_a_program_has_no_place(folder: Path) -> None:

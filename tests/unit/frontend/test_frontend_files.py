@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tessera.compiler.frontend import incremental, result
+from tessera.compiler.frontend import moving, result
 from tessera.compiler.frontend.incremental import FileAnalysis, analyse_file
 from tessera.compiler.frontend.names.fingerprint import fingerprint
 from tessera.compiler.frontend.result import Analysis
@@ -272,13 +272,56 @@ def test_expressions_move_when_somebody_looks(monkeypatch: pytest.MonkeyPatch) -
         made.append(args)
         return result.ExprInfo(*args)
 
-    monkeypatch.setattr(incremental, "ExprInfo", counted)
+    monkeypatch.setattr(moving, "ExprInfo", counted)
     for n in (1, 2, 3):
         read("\n" * n + CHAIN, file)
     assert not made
     assert state(file) == state(read("\n\n\n" + CHAIN)) and len(made) > len(file.analyses)
     seen = len(made)
     assert file.analyses[0].type_at(27, 12) is not None and len(made) == seen
+
+
+POINTS = """import tessera as ts
+from tessera import Tensor
+
+Points = Tensor["T", "N"]
+
+
+def longer(x):
+    return ts.exp(x) * 2
+
+
+@ts.function
+def moved(x: Points, y: Tensor["T"]):
+    z = longer(x)
+    return z + y[:, None]
+"""
+
+
+def test_a_name_in_an_annotation_that_the_module_comes_to_define() -> None:
+    file = read(POINTS.replace('Points = Tensor["T", "N"]\n', ""))
+    assert state(read(POINTS, file)) == state(read(POINTS))
+
+
+@pytest.mark.parametrize(
+    "place", ["import tessera as ts\n", "from tessera import Tensor\n", 'Points = Tensor["T", "N"]\n', "@ts.function\n"]
+)
+def test_each_place_of_an_analysis_moves_with_its_own_text(place: str) -> None:
+    """Of annotations that have a name, and of functions that are called, which stand apart."""
+
+    def places(file: FileAnalysis) -> object:
+        (found,) = file.analyses
+        assert found.op is not None
+        inside = [(i.analysis.name, sorted(str(e.span) for e in i.analysis.expressions)) for i in file.inside]
+        return state(file), [str(op.span) for op in found.op.walk()], inside
+
+    file = read(POINTS)
+    for line in ("\n", "\n\n", ""):
+        now = POINTS.replace(place, line + place)
+        (before,) = file.analyses
+        (found,) = read(now, file).analyses
+        assert found.op is before.op  # it is not analysed anew
+        assert places(file) == places(read(now))
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -271,6 +271,22 @@ def told(file: FileAnalysis) -> object:
     )
 
 
+def test_a_docstring_of_a_class_changes_nothing_inside() -> None:
+    text = (
+        HEAD
+        + """
+
+@ts.function
+def twice(block: Block, x: Tensor["B", "D"]):
+    return block(x) * 2
+"""
+    )
+    file = read(text)
+    now = text.replace("class Block(nn.Module):\n", 'class Block(nn.Module):\n    """A part."""\n')
+    file.update(now)
+    assert "forward" in [i.analysis.name for i in file.inside] and told(file) == told(read(now))
+
+
 LOOP = """
 
 model = GPT(vocab=65, width=32)

@@ -228,6 +228,21 @@ def test_a_sample_at_module_level_has_no_meaning():
         compile_text("f(", "m.tess")
 
 
+@pytest.mark.parametrize(
+    ("text", "said", "place"),
+    [
+        ("é = 1; return é", "'return' outside function", (1, 8)),
+        ("x = 1\nawait x", "'await' outside function", (2, 1)),
+        ("def f():\n    nonlocal a", "no binding for nonlocal 'a'", (2, 5)),
+    ],
+)
+def test_what_python_refuses_behind_its_parser(text, said, place):
+    with pytest.raises(CompileError, match=said) as e:
+        compile_text(text, "m.tess")
+    (found,) = e.value.diagnostics
+    assert (found.code, (found.span.line, found.span.col)) == ("TS101", place)
+
+
 def calls_made(work: Callable[[], object]) -> int:
     """How many functions ``work`` calls, Python's and C's: a cost that a busy machine does not change."""
     count = 0

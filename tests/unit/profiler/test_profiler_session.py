@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -220,6 +221,16 @@ def test_files_that_are_no_profile_are_refused_with_a_code(tmp_path: Path) -> No
             Profiler.load(tmp_path / f"{name}.npz")
     with pytest.raises(FileNotFoundError):
         Profiler.load(tmp_path / "absent.npz")
+
+
+def test_a_file_that_is_damaged_anywhere_is_refused_or_read(tmp_path: Path) -> None:
+    """NumPy, its archive and its headers each have errors of their own."""
+    path = profile_of(launch(), tiles((0, 0, 0, 1))).save(tmp_path / "good.npz")
+    good = path.read_bytes()
+    for place in range(len(good)):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 0x21]) + good[place + 1 :])
+        with contextlib.suppress(ProfileError):
+            Profiler.load(path)
 
 
 def test_a_profile_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,9 +47,8 @@ class CalledProgram:
     def calls(self, file: str) -> Iterator[InnerCall]:
         """The calls of the functions of a file in it, and that of the function itself."""
         if self.own and self.analysis.definition.file == file:
-            types = dict(enumerate(self.analysis.expressions))
             given = {n: m.type for n, m in self.made.items() if isinstance(m.type, Record)}
-            yield InnerCall(self.analysis.definition, types, given)
+            yield InnerCall(self.analysis.definition, self.analysis.expressions, given)
         yield from (c for c in self.analysis.inner if c.definition.file == file)
 
     def model(self) -> str:
@@ -63,7 +62,7 @@ class CalledProgram:
             *([self.analysis.definition] if self.own else []),
             *(c.definition for c in self.analysis.inner),
         ):
-            by = _moved_by(definition)
+            by = moved_by(definition)
             end = definition.line + _height(definition.tree)
             if by and definition.file == span.file and definition.line <= span.line <= end:
                 return at(by, span)
@@ -120,28 +119,16 @@ class _Seen:
     program: CalledProgram
 
 
-def functions(scope: TextScope) -> Iterator[ast.FunctionDef]:
-    """Those of a module and of its classes."""
-    for node in scope.tree.body:
-        for inner in node.body if isinstance(node, ast.ClassDef) else (node,):
-            if isinstance(inner, ast.FunctionDef):
-                yield inner
-
-
 def current(analysis: Analysis, scope: TextScope) -> Analysis | None:
     """An analysis that still holds, with the functions that it calls as they stand in the text now; None where one of
     them is not found."""
-    by_name: dict[str, list[ast.FunctionDef]] = {}
-    for node in functions(scope):
-        by_name.setdefault(node.name, []).append(node)
-    now = scope.text.split("\n")
     found: list[InnerCall] = []
     for call in analysis.inner:
         d, tree = call.definition, call.definition.tree
-        nodes = by_name.get(d.name, [])
-        if d.file == scope.file and tree not in nodes:
+        if d.file == scope.file and tree not in scope.functions:
+            now = scope.text.split("\n")
             was = d.text.lines[d.line - 1 : d.line + _height(tree)]
-            nodes = [n for n in nodes if now[first_line(n) - 1 : n.end_lineno] == was]
+            nodes = [n for n in scope.functions if n.name == d.name and now[first_line(n) - 1 : n.end_lineno] == was]
             if len(nodes) != 1:
                 return None
             call = replace(call, definition=replace(d, tree=nodes[0]))
@@ -150,7 +137,7 @@ def current(analysis: Analysis, scope: TextScope) -> Analysis | None:
     return analysis if same else replace(analysis, inner=tuple(found))
 
 
-def _moved_by(definition: Definition) -> int:
+def moved_by(definition: Definition) -> int:
     """How many lines further down its tree stands than it did."""
     tree = definition.tree
     return first_line(tree) - definition.line if isinstance(tree, ast.FunctionDef) else 0
@@ -169,11 +156,11 @@ def inside(
     for program in programs:
         for call in program.calls(scope.file):
             tree = call.definition.tree
-            seen.setdefault(tree, []).append(_Seen(call, _moved_by(call.definition), program))
+            seen.setdefault(tree, []).append(_Seen(call, moved_by(call.definition), program))
     old = {i.analysis.definition.tree: i for i in before}
     known = {a.definition.tree for a in analyses}
     found = [_renewed(a, a.expressions, seen.get(a.definition.tree, []), old) for a in analyses]
-    for node in functions(scope):
+    for node in scope.functions:
         if node not in known and node in seen:
             definition = scope.definition(node, "function")
             own = Analysis(definition, dims=definition_signature(definition).dims)
@@ -187,7 +174,7 @@ def _renewed(own: Analysis, itself: object, seen: list[_Seen], before: Mapping[A
     of: list[object] = [itself, own.definition.line]
     for s in seen:
         program = s.program.analysis
-        of += [program.expressions, program.inner, s.program.model(), *(_moved_by(c.definition) for c in program.inner)]
+        of += [program.expressions, program.inner, s.program.model(), *(moved_by(c.definition) for c in program.inner)]
     old = before.get(own.definition.tree)
     if old is None or len(old.of) != len(of):
         return replace(_joined(own, seen), of=(*of,))
@@ -203,7 +190,7 @@ def _joined(own: Analysis, seen: list[_Seen]) -> Inside:
         return Inside(own)
     places: dict[tuple[Span, str], tuple[ExprInfo, dict[int, Any]]] = {}
     for number, s in enumerate(seen):
-        for e in s.call.types.values():
+        for e in s.call.types:
             span = at(s.by, e.span)
             places.setdefault((span, e.kind), (replace(e, span=span), {}))[1].setdefault(number, e.type)
     sizes = _Sizes(seen, frozenset(own.dims))

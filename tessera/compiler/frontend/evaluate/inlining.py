@@ -162,7 +162,7 @@ def _keep_call(ev: Evaluator, closure: Closure, frame: Frame, bound: Mapping[str
     """Keeps what an editor shows of a call: the types of its parameters, and the objects that it is given."""
     if closure.frame is None and frame.kept is not None:
         given = {n: v for n, v in bound.items() if isinstance(v, Record)}
-        ev.inner.setdefault(closure.node, []).append(InnerCall(closure.definition, frame.kept, given))
+        ev.inner.setdefault(closure.node, []).append(InnerCall(closure.definition, frame.kept.values(), given))
         for p in definition_signature(closure.definition).parameters:
             ev.record(p.span, frame.names.get(p.name), p.name, "param")
 

@@ -139,11 +139,10 @@ def _open_dims_fit(ev: Evaluator, signature: Signature) -> bool:
 
 
 def record_reads(ev: Evaluator, signature: Signature, scope: Scope) -> None:
-    """A constant in an annotation is as much part of the result as one in the body."""
+    """A name in an annotation is as much part of the result as one in the body; one that is missing may be there in
+    the next text."""
     for name in signature.reads:
-        value = read(scope, name)
-        if value is not MISSING:
-            ev.depend(name, value)  # what is unknown now may be known in the next text
+        ev.depend(name, read(scope, name))
 
 
 def _sizes(ev: Evaluator, signature: Signature, arguments: Mapping[str, ArgType], symbolic: bool) -> dict[str, Dim]:

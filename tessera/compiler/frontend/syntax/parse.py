@@ -228,7 +228,13 @@ def compile_text(text: str, file: str) -> CodeType:
         if isinstance(node, Sample):
             span = Span(file, node.lineno, node.col_offset + 1, node.end_lineno or 0, (node.end_col_offset or 0) + 1)
             raise CompileError(Diagnostic("TS102", "`~` has a meaning inside a function only", span))
-    return compile(parsed.tree, file, "exec", flags=__future__.annotations.compiler_flag, dont_inherit=True)
+    try:
+        return compile(parsed.tree, file, "exec", flags=__future__.annotations.compiler_flag, dont_inherit=True)
+    except SyntaxError as e:  # a `return` outside of functions, say, which Python's parser lets pass
+        node = ast.Pass(lineno=e.lineno or 1, col_offset=max(e.offset or 1, 1) - 1)
+        node.end_lineno, node.end_col_offset = e.end_lineno, (e.end_offset or 1) - 1
+        span = source_of(file, text).span(node)
+        raise CompileError(Diagnostic("TS101", e.msg or "invalid syntax", span)) from None
 
 
 def find_function(tree: ast.AST, line: int, name: str) -> FunctionNode | None:
