@@ -90,6 +90,15 @@ def test_assembly_is_made_from_the_artefact() -> None:
     assert "scale" in text and ("zmm" in text or host().bits < 512)
 
 
+@ts.function
+def größe(länge: ts.Tensor["Ä", ts.f32]) -> ts.Tensor["Ä", ts.f32]:
+    return ts.softmax(länge * 2, axis=0)
+
+
+def test_names_may_have_any_letters() -> None:
+    np.testing.assert_allclose(größe(np.ones(4, np.float32)), 0.25)
+
+
 def test_resources_name_every_kernel() -> None:
     program, _, _ = two_step_program()
     found = generate(program, CPU).resources

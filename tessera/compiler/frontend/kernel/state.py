@@ -372,12 +372,15 @@ class KernelState(Layer):
         return self.window_of(value)
 
     def masked(self, place: Place, mask: Value) -> Place:
-        """A place narrowed by an explicit mask."""
+        """A place narrowed by an explicit mask. Raises KernelFault."""
+        if tile_type(mask).dtype.kind != "bool":
+            given = f"a mask is of bools, as comparisons give, not of {tile_type(mask).dtype}"
+            raise KernelFault("TS304", f"{given}; load(place, mask=...) and store(place, value, mask=...) take one")
         shape = place.shape if isinstance(place, TileWindow) else tile_type(place.index[0]).shape
         if tile_type(mask).rank > len(shape):
             had, wanted = shape_text(tile_type(mask).shape), shape_text(shape)
             raise KernelFault("TS402", f"the mask {had} does not fit the block {wanted}")
-        wide = self.tiles.fitted(self.tiles.truth(mask), shape, place.axes)
+        wide = self.tiles.fitted(mask, shape, place.axes)
         both = wide if place.mask is None else self.tiles.map("logical_and", place.mask, wide)
         return replace(place, mask=both) if isinstance(place, Elements) else replace(place, mask=both, shifted=None)
 

@@ -47,7 +47,7 @@ _VIEWS_READ = {
     "tile.merge": slice(2, None),
 }  # fmt: skip
 """the operands that are memory which an op reads"""
-_NO_NAME = re.compile(r"\W")
+_NO_NAME = re.compile(r"\W", re.ASCII)
 _WRITERS = (control, fold, host_calls, primitives, products, scan, write, parts)
 """imported for the writers of ops that they register"""
 
