@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tessera as ts
 from tessera.compiler.ir.core import Value
 from tessera.compiler.ir.types import TileType
 from tessera.compiler.pipeline import generate
