@@ -87,7 +87,8 @@ def load(folder: Place = FOLDER, *, strict: bool = True, **like: Any) -> dict[st
 
     Raises LaunchError TS363 if there is no complete checkpoint or a file is damaged; TS361 if a tree
     has other names, shapes or dtypes than the one in `like`. `strict=False` loads the arrays that fit, leaves the
-    others as they are in `like`, and warns of each.
+    others as they are in `like`, and warns of each. What requires a gradient in `like` does so in the result, and an
+    optimizer that holds parameters of a model in `like` is returned holding those of the model that is returned.
 
     A safetensors file of other libraries, or a folder of them, is a dict of its arrays by name, for
     `model.load_state_dict(ts.checkpoint.load("model.safetensors"), layout="torch")`.
@@ -114,10 +115,19 @@ def load(folder: Place = FOLDER, *, strict: bool = True, **like: Any) -> dict[st
             arrays = _fitting(name, wanted, arrays)
         check_state(wanted, arrays, name)
         taken = {p: ts.asarray(a) if isinstance(wanted[p], ts.Tensor) else a for p, a in arrays.items()}
-        found[name] = tree.replaced(like[name], taken)
+        found[name] = tree.renewed(like[name], taken)
         if isinstance(found[name], Module):
             tree.noted(found[name].named_parameters())
-    return found
+    return _bound(found, like)
+
+
+def _bound(found: dict[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, where optimizers hold the tensors that were loaded in place of those of `like`."""
+    loaded: dict[int, Any] = {}
+    for name, part in like.items():
+        now = {leaf.path: leaf.array for leaf in tree.leaves(found[name])}
+        loaded |= {id(leaf.array): now[leaf.path] for leaf in tree.leaves(part)}
+    return {name: part.holding(loaded) if hasattr(type(part), "holding") else part for name, part in found.items()}
 
 
 def _start(folder: Place, keep: int, shard: int, parts: Mapping[str, Any], copied: bool) -> Saving:

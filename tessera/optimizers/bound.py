@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,6 +84,12 @@ class BoundOptimizer(Module):
             holding(TrainingState, held)._step(gradients, lr)
         if loss is not None:
             self.zero_grad()
+
+    def holding(self, others: Mapping[int, Any]) -> BoundOptimizer:
+        """The same optimizer of other tensors: of those with the identity of a parameter, where there is one."""
+        changed = copy(self)
+        changed.held = HeldParameters({name: others.get(id(p), p) for name, p in self.held.tensors.items()})
+        return changed
 
     def _unused(self, names: list[str]) -> str:
         """What is said of parameters that the loss did not reach: those of a list have their positions for names."""

@@ -179,3 +179,28 @@ def test_what_is_no_json_value_is_named(tmp_path):
 
     with pytest.raises(ts.TesseraError, match=r"TS364(.|\n)*config: only a tree.*dataclasses.asdict\(config\) can be"):
         ts.checkpoint.save(tmp_path, w=np.ones(2), config=Config())
+
+
+@pytest.mark.parametrize("groups", [False, True])
+def test_an_optimizer_that_holds_parameters_goes_on_with_those_that_are_loaded(tmp_path, groups: bool) -> None:
+    def made(key: int):
+        model = nn.MLP(3, 4, 2, key=key)
+        parameters = [{"params": model.up}, {"params": model.down, "lr": 0.3}] if groups else model.parameters()
+        return model, ts.optimizers.AdamW(parameters, lr=0.1)
+
+    def step(model, optimizer) -> float:
+        loss = ts.square(model(np.ones((4, 3), np.float32))).mean()
+        optimizer.step(loss)
+        return float(loss)
+
+    model, optimizer = made(0)
+    for _ in range(3):
+        step(model, optimizer)
+    ts.checkpoint.save(tmp_path, model=model, optimizer=optimizer)
+    other, fresh = made(1)
+    before = other.up.weight.numpy().copy()
+    saved = ts.checkpoint.load(tmp_path, model=other, optimizer=fresh)
+    assert saved["model"].up.weight.requires_grad
+    losses = [[step(m, o) for _ in range(3)] for m, o in ((model, optimizer), (saved["model"], saved["optimizer"]))]
+    assert losses[0] == losses[1]
+    np.testing.assert_array_equal(other.up.weight.numpy(), before)
