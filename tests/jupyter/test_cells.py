@@ -174,6 +174,12 @@ def test_an_interrupt_leaves_the_session_usable(nb):
     assert nb.run(NORM).error is None
 
 
+def test_a_function_of_a_timed_cell_says_where_to_define_it(nb):
+    ran = nb.run("%%time\nimport tessera as ts\n@ts.function\ndef f(x: ts.Tensor['n']):\n    return x\nf(np.ones(3))")
+    assert isinstance(ran.error, CompileError)
+    assert "define it in a cell of its own, and time the call" in ran.text
+
+
 NEW = NORM.replace("x - mean", "x - mean * 17")  # what no other test has compiled
 
 

@@ -204,7 +204,7 @@ def test_text_that_is_not_to_be_had():
     with pytest.raises(CompileError) as e:
         namespace["f"].definition()
     assert e.value.code == "TS109"
-    assert "cannot be read" in str(e.value)
+    assert "(<string>) cannot be read; define it in a file, or in a cell of its own" in str(e.value)
 
 
 def test_text_that_has_changed_since():

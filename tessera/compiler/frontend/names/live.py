@@ -179,6 +179,16 @@ def asked(value: Any, name: str) -> Any:
         return None
 
 
+_TIMED = "define it in a cell of its own, and time the call"
+_UNREAD = {
+    "<timed exec>": _TIMED,
+    "<magic-timeit>": _TIMED,
+    "<stdin>": "define it in a file, or in IPython",
+    "<string>": "define it in a file, or in a cell of its own",
+}
+"""Texts that Python or IPython runs without keeping them, and what to do instead."""
+
+
 def unavailable(name: str, why: str) -> CompileError:
     return CompileError(Diagnostic("TS109", f"{name} cannot be compiled: {why}", function=name))
 
@@ -208,7 +218,8 @@ def live_definition(
         raise unavailable(name, f"{code.co_filename} has changed since it was imported")
     text, code = found
     if not text:
-        raise unavailable(name, f"its source text ({code.co_filename}) cannot be read")
+        advice = "; " + _UNREAD[code.co_filename] if code.co_filename in _UNREAD else ""
+        raise unavailable(name, f"its source text ({code.co_filename}) cannot be read{advice}")
     tree, notes = live_module(text, code.co_filename)
     line = code.co_firstlineno
     if code.co_name == "<lambda>":
