@@ -201,11 +201,12 @@ def test_a_batch_with_one_scale() -> None:
 def shared(A: Tensor["M", "K", ts.fp8_e4m3], AS: Tensor["M", "S", ts.fp8_e8m0], B: Tensor["K", "N", ts.fp8_e5m2],
            BS: Tensor["S", "N", ts.fp8_e8m0], C: Tensor["M", "N", ts.f32]):  # fmt: skip
     """The author's own shared tiles."""
+    step = ts.tile.context().STEP
     a, b = ts.tile.alloc_shared((32, 64), ts.fp8_e4m3), ts.tile.alloc_shared((64, 16), ts.fp8_e5m2)
     ts.tile.cp_async(a, A[0:32, 0:64])
     ts.tile.cp_async(b, B[0:64, 0:16])
     ts.tile.barrier()
-    C[0:32, 0:16] = ts.tile.mma(a, b, a_scale=AS[0:32, 0:2], b_scale=BS[0:2, 0:16])
+    C[0:32, 0:16] = ts.tile.mma(a, b, a_scale=AS[0:32, 0:step], b_scale=BS[0:step, 0:16])
 
 
 def test_shared_tiles() -> None:

@@ -34,7 +34,7 @@ def test_factors(name: str) -> None:
     assert all(np.isfinite(v).all() for v in found[1])
 
 
-@ts.kernel(threads=128)
+@ts.kernel(num_warps=4)
 def subtracted(x: Tensor["N", "K", f64], y: Tensor["K", "M", f64], out: Tensor["N", "M", f64]):
     ts.tile.grid(1)
     for i in ts.tile.range_k(0, N, 16):

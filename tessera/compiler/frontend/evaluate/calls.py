@@ -294,7 +294,8 @@ def bind(
     for name in (*positional, *(p.arg for p in a.kwonlyargs)):
         if name not in bound and name in closure.defaults:
             bound[name] = adopt(ev, node, closure.defaults[name])
-            ev.keep_unchanged(bound[name])
+            if closure.frame is None:  # one that the program makes has defaults of its own
+                ev.keep_unchanged(bound[name])
         elif name not in bound:
             missing.append(name)
     if missing and not problem:
