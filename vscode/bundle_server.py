@@ -41,6 +41,7 @@ SHOWN = ("tessera/language/", *TEXTS)
 DEFINED = ("tessera/compiler/graph/operators/", "tessera/compiler/frontend/kernel/builtins/")
 DOCUMENTED = {ast.ClassDef: (*SHOWN, *DEFINED), ast.FunctionDef: SHOWN}
 COMPUTED = "reference"  # an operator's results by NumPy: only constants go through it here
+ON_PAGES = "example"  # what pages show of a function of `ts.tile`, and no hover does
 INSPECTED = ("infer",)  # the annotations of an operator's parameters say what they are
 MAIN = "from tessera_lsp.__main__ import main\n\nmain()\n"
 # All that the libraries take from it on the Pythons that the server runs on.
@@ -238,7 +239,7 @@ class Smaller(ast.NodeTransformer):
 
     def __init__(self, path: str, names: set[str], computes: set[tuple[str, str]]) -> None:
         self.computing = {name for module, name in computes if f"{module.replace('.', '/')}.py" == path}
-        self.operators = path.startswith("tessera/compiler/graph/operators/")
+        self.operators, self.builtins = map(path.startswith, DEFINED)
         self.casts = "typing.cast" in names
         of_operators = path.startswith("tessera/kernels/") and Path(path).stem not in public_kernels()
         self.documented = tuple(k for k, places in DOCUMENTED.items() if path.startswith(places) and not of_operators)
@@ -263,6 +264,8 @@ class Smaller(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
+        if ast.unparse(node.func) == "CodeEntry":
+            node.args[2:] = [ast.Constant("")]  # which modules find it: for tests and pages
         casts = self.casts and isinstance(node.func, ast.Name) and node.func.id == "cast" and len(node.args) == 2
         return node.args[1] if casts else node
 
@@ -270,6 +273,10 @@ class Smaller(ast.NodeTransformer):
         outer, self.in_function = self.in_function, False
         if self.operators and node.name not in self.computing:
             node.body = [s for s in node.body if not (isinstance(s, ast.FunctionDef) and s.name == COMPUTED)]
+        if self.builtins:
+            node.body = [
+                s for s in node.body if not (isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == ON_PAGES)
+            ]
         self.generic_visit(node)
         self.in_function = outer
         return node

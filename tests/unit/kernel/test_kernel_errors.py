@@ -87,7 +87,7 @@ def an_axis_for_a_builtin(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["M", ts.f
     y[tile_m:tile_m+8] = sum(x[tile_m:tile_m+8], 1)
 
 
-@wrong("TS304", "ts.tile.store(y, i, x[i])", "a mask is of bools, as comparisons give, not of f32")
+@wrong("TS301", "ts.tile.store(y, i, x[i])", "a mask is of bools, as comparisons give, not of f32")
 def a_value_for_a_mask(x: ts.Tensor["M", ts.f32], y: ts.Tensor["M", ts.f32]):
     i = ts.tile.linear_id()
     ts.tile.store(y, i, x[i])

@@ -74,6 +74,7 @@ def powers(x: Tensor["n"], y: Tensor["n"]):
 
 @ts.kernel(GROUP=2, SPARE=8)
 def sixteen(A: Tensor["M", "K"], B: Tensor["K", "N"]) -> Tensor["M", "N"]:
+    group, spare = ts.tile.context().GROUP, ts.tile.context().SPARE
     return A[tile_m : tile_m + 16, :] @ B[:, tile_n : tile_n + 16]
 
 

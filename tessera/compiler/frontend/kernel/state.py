@@ -375,7 +375,7 @@ class KernelState(Layer):
         """A place narrowed by an explicit mask. Raises KernelFault."""
         if tile_type(mask).dtype.kind != "bool":
             given = f"a mask is of bools, as comparisons give, not of {tile_type(mask).dtype}"
-            raise KernelFault("TS304", f"{given}; load(place, mask=...) and store(place, value, mask=...) take one")
+            raise KernelFault("TS301", f"{given}; load(place, mask=...) and store(place, value, mask=...) take one")
         shape = place.shape if isinstance(place, TileWindow) else tile_type(place.index[0]).shape
         if tile_type(mask).rank > len(shape):
             had, wanted = shape_text(tile_type(mask).shape), shape_text(shape)
