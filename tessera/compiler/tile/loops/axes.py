@@ -78,28 +78,41 @@ class Spaces:
                 if shape_of(v):
                     values[v] = None
             self._join(op)
-        self.broken = self._broken(values)
+        for v in values:
+            seen = [c for c in self.of(v, raw=True) if c is not None]
+            self.broken |= {c for c in seen if seen.count(c) > 1}
         self._join_places(ops, values)
-
-    def _broken(self, values: Iterable[Value]) -> set[int]:
-        classes = ([c for c in self.of(v, raw=True) if c is not None] for v in values)
-        return {c for seen in classes for c in seen if seen.count(c) > 1}
 
     def _join_places(self, ops: Sequence[Op], values: Iterable[Value]) -> None:
         """What is loaded from, or stored to, the same elements of memory that change has the same coordinates, unless
         that breaks a class: as where a matrix is stored transposed to where it was."""
         stored = {op.operands[0] for op in ops if op.name == "tile.store"}
-        found: dict[object, Value] = {}
+        found: dict[object, list[Value]] = {}
         for op in ops:
-            if op.name not in ("tile.load", "tile.store") or op.operands[0] not in stored:
-                continue
-            v, key = place(op)
-            first = found.setdefault(key, v)
-            before = list(self._parent)
-            for i in range(len(shape_of(v))):
-                self._same((first, i), (v, i))
-            if self._parent != before and self._broken(values) != self.broken:
-                self._parent[: len(before)] = before
+            if op.name in ("tile.load", "tile.store") and op.operands[0] in stored:
+                v, key = place(op)
+                found.setdefault(key, []).append(v)
+        alike = [same for same in found.values() if len(same) > 1]
+        if not alike:
+            return
+        beside: dict[int, set[int]] = {}
+        for v in values:
+            classes = {c for c in self.of(v, raw=True) if c is not None}
+            for c in classes if len(classes) > 1 else ():
+                beside.setdefault(c, set()).update(classes - {c})
+        for first, *others in alike:
+            for v in others:
+                for i in range(len(shape_of(v))):
+                    self._join_apart((first, i), (v, i), beside)
+
+    def _join_apart(self, a: tuple[Value, int], b: tuple[Value, int], beside: dict[int, set[int]]) -> None:
+        """Joins two axes if no value has both. `beside`: the classes of the other axes of the values with a class."""
+        x, y = self._find(self._node(*a)), self._find(self._node(*b))
+        if x == y or not self.broken.isdisjoint((x, y)) or y in map(self._find, beside.get(x, ())):
+            return
+        self._same(a, b)
+        both = beside.get(x, set()) | beside.get(y, set())
+        beside[self._find(x)] = both
 
     def _node(self, v: Value, axis: int) -> int:
         key = (v, axis)
