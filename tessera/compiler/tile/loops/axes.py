@@ -58,11 +58,17 @@ def known_or_self(v: Value) -> object:
     return v.op.attrs["dim"] if v.op is not None and v.op.name == "tile.dim" else v
 
 
-def place(op: Op) -> tuple[Value, object]:
-    """The tile of a load or a store, and where it lies: equal for accesses of the very same elements."""
-    v, first = (op.result, 1) if op.results else (op.operands[1], 2)
-    indices = op.operands[first : first + len(shape_of(v))]
-    return v, (op.operands[0], *map(known_or_self, indices), *shape_of(v))
+def accessed(op: Op) -> Value:
+    """The tile that a load gives, or a store takes."""
+    return op.result if op.results else op.operands[1]
+
+
+def place(op: Op) -> tuple[Value, tuple[object, ...], tuple[Dim, ...]]:
+    """The view that a load or a store is of, where it begins along each axis, and how far it reaches: equal for
+    accesses of the very same elements."""
+    shape = shape_of(accessed(op))
+    indices = op.operands[1 if op.results else 2 :]
+    return op.operands[0], (*map(known_or_self, indices[: len(shape)]),), shape
 
 
 class Spaces:
@@ -90,8 +96,7 @@ class Spaces:
         found: dict[object, list[Value]] = {}
         for op in ops:
             if op.name in ("tile.load", "tile.store") and op.operands[0] in stored:
-                v, key = place(op)
-                found.setdefault(key, []).append(v)
+                found.setdefault(place(op), []).append(accessed(op))
         alike = [same for same in found.values() if len(same) > 1]
         if not alike:
             return

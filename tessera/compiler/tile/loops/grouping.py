@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tessera.compiler.ir.core import Block, Op, Value
-from tessera.compiler.tile.loops.axes import LAZY, Spaces, known_index, moves, place, shape_of
+from tessera.compiler.tile.loops.axes import LAZY, Spaces, accessed, moves, place
 from tessera.compiler.tile.loops.stages import READS, STORES, LoopGroup, Nest, Root
-from tessera.language.dims import Dim
 
 
 class LoopGrouping:
@@ -115,12 +114,12 @@ class LoopGrouping:
 
 def never_meet(a: Op, b: Op) -> bool:
     """Whether two accesses are to places of one view that are apart along an axis, by numbers that are known."""
-    if not {a.name, b.name} <= {"tile.load", "tile.store"} or a.operands[0] is not b.operands[0]:
+    if not {a.name, b.name} <= {"tile.load", "tile.store"}:
         return False
-    (ours, here), (theirs, there) = _extent(a), _extent(b)
-    for x, size, y, other in zip(ours, here, theirs, there, strict=True):
-        if x is not None and y is not None:
-            between = size if x < y else other
+    (view, ours, here), (other, theirs, there) = place(a), place(b)
+    for x, size, y, width in zip(ours, here, theirs, there, strict=True) if view is other else ():
+        if isinstance(x, int) and isinstance(y, int):
+            between = size if x < y else width
             if isinstance(between, int) and abs(x - y) >= between:
                 return True
     return False
@@ -129,23 +128,15 @@ def never_meet(a: Op, b: Op) -> bool:
 def same_places(a: Op, b: Op, spaces: Spaces) -> bool:
     """Whether two accesses are of the very same elements, each at the same coordinates."""
     shared = {a.name, b.name} <= {"tile.load_shared", "tile.store_shared"} and a.operands[0] is b.operands[0]
-    if not shared and (not {a.name, b.name} <= {"tile.load", "tile.store"} or place(a)[1] != place(b)[1]):
+    if not shared and (not {a.name, b.name} <= {"tile.load", "tile.store"} or place(a) != place(b)):
         return False
-    ours, theirs = (spaces.of(op.result if op.results else op.operands[1]) for op in (a, b))
+    ours, theirs = spaces.of(accessed(a)), spaces.of(accessed(b))
     return ours == theirs and all(c is None or c >= 0 for c in ours)
 
 
 def apart_or_same(a: Op, b: Op, spaces: Spaces) -> bool:
     """Whether the order of two accesses is kept where their loops are one, as elements meet in one step at most."""
     return never_meet(a, b) or same_places(a, b, spaces)
-
-
-def _extent(op: Op) -> tuple[list[int | None], tuple[Dim, ...]]:
-    """Where a load or a store begins along each axis, if that is known, and how far it reaches."""
-    indices, shape = (
-        (op.operands[1:], shape_of(op.result)) if op.results else (op.operands[2:], shape_of(op.operands[1]))
-    )
-    return [known_index(v) for v in indices[: len(shape)]], shape
 
 
 # What the computation of a value starts from, within one block.
